@@ -1,0 +1,66 @@
+"""Kernelised UCB and Thompson sampling with k(x, x') = exp(-||x - x'||), as Zhang et al. (2021) set them up."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fnbandit.baselines.sampling import Normals, joint_sample
+from fnbandit.config import Config
+from fnbandit.environments import Environment
+from fnbandit.groups import Group
+
+
+def kernel(left: Tensor, right: Tensor) -> Tensor:
+    """exp(-||x - x'||) for x [n, a, d], x' [n, b, d] -> [n, a, b]."""
+    return torch.exp(-torch.cdist(left, right, compute_mode="donot_use_mm_for_euclid_dist"))
+
+
+class KernelGroup(Group):
+    """n independent Gaussian-process learners: with C C^T = K + lambda I and w = C^-1 k(x),
+
+    mean = w^T C^-1 y,  variance = k(x, x) - w^T w.
+    UCB  mean + nu sqrt(variance);  TS  a joint draw over an agent's contexts with nu^2 times the covariance.
+    C grows by one row per iteration.
+    """
+
+    def __init__(self, config: Config, environment: Environment, agents: range) -> None:
+        super().__init__(config, environment, agents)
+        self._scale = config.number("exploration_global")
+        self._regularization = config.number("regularization")
+        self._normals = Normals(config.seed, agents, environment.arms, self.like)
+        n = len(agents)
+        self._contexts = self.like.new_empty(n, config.horizon, environment.dim)
+        self._solved = self.like.new_empty(n, config.horizon)
+        """C^-1 y"""
+        self._factor = self.like.new_zeros(n, 0, 0)
+
+    def choose(self, iteration: int, contexts: Tensor) -> Tensor:
+        return self.scores(iteration, contexts).argmax(dim=1)
+
+    def scores(self, iteration: int, contexts: Tensor) -> Tensor:
+        """[n, arms]"""
+        seen = iteration - 1
+        self._cross = self._factor.new_zeros(len(contexts), 0, contexts.shape[1])
+        if seen:
+            against = kernel(self._contexts[:, :seen], contexts)
+            factor = self._factor[:, :seen, :seen]
+            self._cross = torch.linalg.solve_triangular(factor, against, upper=False)
+        mean = torch.bmm(self._solved[:, None, :seen], self._cross).squeeze(1)
+        if self.config.algorithm == "kernel-ucb":
+            return mean + self._scale * (1 - self._cross.square().sum(1)).clamp_(min=0).sqrt_()
+        covariance = kernel(contexts, contexts) - torch.bmm(self._cross.mT, self._cross)
+        return mean + self._scale * joint_sample(covariance, self._normals.at(iteration))
+
+    def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor) -> None:
+        seen = iteration - 1
+        if seen == self._factor.shape[1]:
+            larger = self._factor.new_zeros(len(arms), max(64, 2 * seen), max(64, 2 * seen))
+            larger[:, :seen, :seen] = self._factor
+            self._factor = larger
+        row = self._cross[self._index, :, arms]
+        corner = (1 + self._regularization - row.square().sum(1)).sqrt()
+        self._factor[:, seen, :seen] = row
+        self._factor[:, seen, seen] = corner
+        self._contexts[:, seen] = self.chosen(contexts, arms)
+        self._solved[:, seen] = (rewards - (row * self._solved[:, :seen]).sum(1)) / corner

@@ -1,0 +1,36 @@
+"""Thompson sampling's randomness: standard normals as a function of (seed, agent, iteration)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fnbandit.randomness import BLOCK, Purpose, generator
+
+
+class Normals:
+    """One standard normal per agent and arm in every iteration."""
+
+    def __init__(self, seed: int, agents: range, arms: int, like: Tensor) -> None:
+        self._seed, self._agents, self._arms, self._like = seed, agents, arms, like
+        self._index = -1
+
+    def at(self, iteration: int) -> Tensor:
+        """[agents, arms]"""
+        index, offset = divmod(iteration - 1, BLOCK)
+        if index != self._index:
+            draws = [
+                generator(self._seed, Purpose.THOMPSON, agent, index).standard_normal((BLOCK, self._arms))
+                for agent in self._agents
+            ]
+            self._draws = torch.from_numpy(np.stack(draws, axis=1)).to(self._like)
+            self._index = index
+        return self._draws[offset]
+
+
+def joint_sample(covariance: Tensor, normals: Tensor) -> Tensor:
+    """The symmetric square root of covariances [n, k, k] times normals [n, k]: a joint draw, [n, k]."""
+    values, vectors = torch.linalg.eigh(covariance)
+    rotated = torch.bmm(normals[:, None], vectors) * values.clamp(min=0).sqrt()[:, None]
+    return torch.bmm(rotated, vectors.mT).squeeze(1)

@@ -1,0 +1,81 @@
+"""The protocol of an environment, and the stream of tensors that a group of agents reads from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from fnbandit.randomness import BLOCK
+
+
+@dataclass(frozen=True)
+class Block:
+    """BLOCK consecutive iterations of one agent."""
+
+    contexts: np.ndarray
+    """[BLOCK, arms, dim]"""
+    means: np.ndarray
+    """h of every context, [BLOCK, arms]"""
+    noise: np.ndarray
+    """What is added to the chosen arm's mean, [BLOCK]"""
+
+
+class Environment(Protocol):
+    """What a simulation needs to know of a task."""
+
+    arms: int
+    dim: int
+
+    def block(self, agent: int, index: int) -> Block:
+        """Iterations index * BLOCK + 1 to (index + 1) * BLOCK of one agent."""
+        ...
+
+    def domain(self, count: int) -> np.ndarray:
+        """At most `count` points of the domain, [points, dim]; all of it where it is no larger."""
+        ...
+
+
+class Stream:
+    """The contexts, means and noise of a group of agents, iteration by iteration, on its device.
+
+    Each agent's block is drawn by itself, so that no number depends on who shares the group.
+    """
+
+    def __init__(self, environment: Environment, agents: range, dtype: torch.dtype, device: torch.device) -> None:
+        self._environment = environment
+        self._agents = agents
+        self._dtype = dtype
+        self._device = device
+        self._index = -1
+
+    def _load(self, iteration: int) -> int:
+        index, offset = divmod(iteration - 1, BLOCK)
+        if index != self._index:
+            blocks = [self._environment.block(agent, index) for agent in self._agents]
+            self._contexts = self._tensor([block.contexts for block in blocks])
+            self._means = self._tensor([block.means for block in blocks])
+            self._noise = self._tensor([block.noise for block in blocks])
+            self._index = index
+        return offset
+
+    def _tensor(self, arrays: list[np.ndarray]) -> torch.Tensor:
+        stacked = torch.from_numpy(np.stack(arrays, axis=1))
+        return stacked.to(device=self._device, dtype=self._dtype)
+
+    def contexts(self, iteration: int) -> torch.Tensor:
+        """X_{t,i} of every agent, [agents, arms, dim] (Alg. 1, line 3)."""
+        offset = self._load(iteration)
+        return self._contexts[offset]
+
+    def means(self, iteration: int) -> torch.Tensor:
+        """h of those contexts, [agents, arms]."""
+        offset = self._load(iteration)
+        return self._means[offset]
+
+    def noise(self, iteration: int) -> torch.Tensor:
+        """The noise of this iteration's reward, [agents]."""
+        offset = self._load(iteration)
+        return self._noise[offset]

@@ -1,0 +1,134 @@
+"""ReLU networks on flat parameter rows, batched over agents: prediction, tangent features, gradients.
+
+Shapes: n agents, r contexts, d inputs, p parameters. A network's parameters are one row of
+length p; theta is [n, p] or, shared by all agents, [p]. Layer l is a matrix [outputs, inputs]
+(with a last column for the bias, where there is one), flattened row by row. Contexts stand as
+columns, [n, d, r], so that the output layer is a product of a row and a matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fnbandit.config import Config
+from fnbandit.randomness import Purpose, generator
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """bmm, never with a trailing dimension of one, for which torch takes another path when n is 1."""
+    if right.shape[2] > 1:
+        return torch.bmm(left, right)
+    return torch.bmm(left, right.expand(-1, -1, 2))[:, :, :1]
+
+
+class Network:
+    """A fully connected ReLU network with one output, as `config.network` describes it.
+
+    standard  f(x) = W_L relu(... W_1 x + b_1 ...) + b_L, every entry N(0, 1).
+    ntk       App. B: no biases, f(x) = sqrt(m) W_L relu(... W_1 x), on doubled contexts
+              (x, x)/sqrt(2), with block initialisation, so that f(x; theta_0) = 0.
+    """
+
+    def __init__(self, config: Config, dim: int) -> None:
+        self._ntk = config.network == "ntk"
+        self._width = config.width
+        self._bias = 0 if self._ntk else 1
+        sizes = [2 * dim if self._ntk else dim, *[config.width] * config.hidden_layers, 1]
+        self._shapes = [(outputs, inputs + self._bias) for inputs, outputs in pairwise(sizes)]
+        ends = np.cumsum([outputs * inputs for outputs, inputs in self._shapes])
+        self._slices = [slice(int(e) - o * i, int(e)) for e, (o, i) in zip(ends, self._shapes, strict=True)]
+        self.inputs_dim = sizes[0] + self._bias
+        self.parameters = int(ends[-1])
+        self.output_scale = math.sqrt(config.width) if self._ntk else 1.0
+
+    def initial_parameters(self, seed: int) -> Tensor:
+        """theta_0 ~ init(.), [p] in float64."""
+        random = generator(seed, Purpose.INITIAL_PARAMETERS)
+        if not self._ntk:
+            return torch.from_numpy(random.standard_normal(self.parameters))
+        layers = []
+        for outputs, inputs in self._shapes[:-1]:
+            block = random.normal(0, math.sqrt(4 / self._width), (outputs // 2, inputs // 2))
+            layers.append(np.kron(np.eye(2), block))
+        last = random.normal(0, math.sqrt(2 / self._width), self._width // 2)
+        layers.append(np.concatenate([last, -last]))
+        return torch.from_numpy(np.concatenate([layer.ravel() for layer in layers]))
+
+    def inputs(self, contexts: Tensor) -> Tensor:
+        """Contexts [n, r, dim] as columns [n, d, r]: themselves with a row of ones, or doubled for ntk."""
+        columns = contexts.mT
+        if self._ntk:
+            return torch.cat([columns, columns], dim=1) / math.sqrt(2)
+        return torch.nn.functional.pad(columns, (0, 0, 0, 1), value=1.0)
+
+    def _layers(self, theta: Tensor, n: int) -> list[Tensor]:
+        """Views of theta as one [n, outputs, inputs] tensor per layer."""
+        rows = theta.expand(n, self.parameters)
+        return [rows[:, s].unflatten(1, shape) for s, shape in zip(self._slices, self._shapes, strict=True)]
+
+    def _affine(self, layer: Tensor, a: Tensor) -> Tensor:
+        """[n, inputs, r] -> [n, outputs, r]; the ones among a network's inputs carry the first bias."""
+        if layer.shape[2] == a.shape[1]:
+            return product(layer, a)
+        return product(layer[:, :, :-1], a).add_(layer[:, :, -1:])
+
+    def _activations(self, layers: list[Tensor], x: Tensor) -> list[Tensor]:
+        """The inputs of every layer, [n, inputs, r]."""
+        activations = [x]
+        for layer in layers[:-1]:
+            activations.append(self._affine(layer, activations[-1]).relu_())
+        return activations
+
+    def predict(self, theta: Tensor, x: Tensor) -> Tensor:
+        """f(x; theta) for inputs x [n, d, r] -> [n, r]."""
+        layers = self._layers(theta, len(x))
+        return self.output_scale * self._affine(layers[-1], self._activations(layers, x)[-1]).squeeze(1)
+
+    def tangent_features(self, theta: Tensor, x: Tensor) -> Tensor:
+        """g(x; theta)/sqrt(m) (ntk) or g(x; theta) (standard) for inputs x [n, d, r] -> [n, r, p].
+
+        Both are the gradient of the output before it is scaled by sqrt(m).
+        """
+        layers = self._layers(theta, len(x))
+        activations = self._activations(layers, x)
+        features = x.new_empty(len(x), x.shape[2], self.parameters)
+        delta = x.new_ones(len(x), 1, x.shape[2])
+        for index in reversed(range(len(layers))):
+            block = features[:, :, self._slices[index]].unflatten(2, self._shapes[index])
+            incoming = activations[index].mT[:, :, None, :]
+            torch.mul(delta.mT[..., None], incoming, out=block[..., : incoming.shape[-1]])
+            if incoming.shape[-1] < block.shape[-1]:
+                block[..., -1] = delta.mT
+            if index:
+                delta = self._back(delta, layers[index], activations[index])
+        return features
+
+    def gradient(self, theta: Tensor, x: Tensor, y: Tensor, out: Tensor) -> Tensor:
+        """sum_r (f(x_r) - y_r) * d f(x_r; theta) / d theta into `out` [n, p]; returns the residuals [n, r]."""
+        layers = self._layers(theta, len(x))
+        activations = self._activations(layers, x)
+        residual = self._affine(layers[-1], activations[-1])
+        if self.output_scale != 1:
+            residual *= self.output_scale
+        residual -= y[:, None]
+        delta = residual if self.output_scale == 1 else residual * self.output_scale
+        for index in reversed(range(len(layers))):
+            block = out[:, self._slices[index]].unflatten(1, self._shapes[index])
+            incoming = activations[index]
+            block[:, :, : incoming.shape[1]] = product(delta, incoming.mT)
+            if incoming.shape[1] < block.shape[2]:
+                block[:, :, -1] = delta.sum(-1)
+            if index:
+                delta = self._back(delta, layers[index], incoming)
+        return residual.squeeze(1)
+
+    def _back(self, delta: Tensor, layer: Tensor, activation: Tensor) -> Tensor:
+        """delta [n, outputs, r] through a layer and the ReLU before it -> [n, inputs, r]."""
+        weights = layer[:, :, : activation.shape[1]].mT
+        spread = weights * delta if delta.shape[1] == 1 else product(weights, delta)
+        return torch.ops.aten.threshold_backward(spread, activation, 0)

@@ -1,0 +1,124 @@
+"""The server (Alg. 2), and the global statistics that it and every process of agents hold."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fnbandit.config import Config
+from fnbandit.covariance import Diagonal, Full, shrink
+from fnbandit.messages import Broadcast, Upload
+
+
+class GlobalStatistics:
+    """What a broadcast has told: W_sync, B_sync, theta_sync,NN, alpha and the local inverses.
+
+    One per process: the agents of a process share it, and in one process the server too.
+    `apply` is a deterministic function of the broadcasts, so that all copies hold the same bits.
+    """
+
+    def __init__(self, config: Config, parameters: int, initial: Tensor | None, like: Tensor) -> None:
+        kind = Diagonal if config.diagonal else Full
+        regularization = config.number("regularization")
+        self._agents = config.agents
+        self.covariance: Full | Diagonal = kind(1, parameters, regularization, like)
+        """V_last = lambda I + W_sync"""
+        self.diagonal = like.new_full((1, parameters), regularization)
+        """The diagonal of V_last (for the diagonal trigger)"""
+        self.moments = like.new_zeros(parameters)
+        """B_sync"""
+        self.estimate = like.new_zeros(parameters)
+        """V_last^-1 B_sync"""
+        self.parameters = initial
+        """theta_sync,NN [p], in the network's precision"""
+        self.weight = 0.0
+        """alpha"""
+        self.last_round = 0
+        """t_last"""
+        self.average: Tensor | None = None
+        """V_sync,NN^-1 [p, p], or its diagonal [p] (Less Comm.)"""
+        self.peers: Tensor | None = None
+        """V_local^-1 of all N agents, [N, p, p], or the diagonals [N, p] (FN-UCB)"""
+        if config.networked:
+            if config.algorithm == "fn-ucb":
+                self.peers = kind(config.agents, parameters, regularization, like).inverse
+            else:
+                self.average = kind(1, parameters, regularization, like).inverse[0]
+
+    def apply(self, broadcast: Broadcast, own: range) -> None:
+        """Take in a round (Alg. 1, lines 17-18); the inverses of the agents in `own` are there."""
+        if isinstance(self.covariance, Full):
+            rows = broadcast.covariance.flatten(0, 1)
+            self.covariance.absorb(rows[None])
+            self.diagonal = self.diagonal + rows.square().sum(0)
+        else:
+            self.covariance.absorb(broadcast.covariance.sum(0))
+            self.diagonal = self.covariance.diagonal
+        self.moments = broadcast.moments
+        self.estimate = self.covariance.solve(self.moments[None, None])[0, 0]
+        self.parameters = broadcast.parameters
+        self.weight = broadcast.weight
+        self.last_round = broadcast.iteration
+        if broadcast.local is not None:
+            self._apply_local(broadcast.local, own)
+
+    def _apply_local(self, local: Tensor, own: range) -> None:
+        if self.average is not None:
+            if self.average.ndim == 2:
+                rows = local.flatten(0, 1)
+                self.average.addmm_(rows.mT, rows, alpha=-1 / self._agents)
+            else:
+                self.average = local.mean(0)
+        elif self.peers is not None and self.peers.ndim == 3:
+            for others in (slice(0, own.start), slice(own.stop, self._agents)):
+                shrink(self.peers[others], local[others])
+        else:
+            self.peers = local
+
+    def deviation(self, x: Tensor) -> Tensor:
+        """The norm in UCB^b for features x [n, k, p] -> [n, k] (Alg. 1, line 6; Sec. 3.4).
+
+        The mean over agents of ||x||_{V_local^-1} (FN-UCB), or ||x||_{V_sync,NN^-1} (Less Comm.).
+        """
+        if self.average is not None:
+            if self.average.ndim == 2:
+                solved = torch.bmm(x, self.average.expand(len(x), -1, -1))
+            else:
+                solved = x * self.average
+            return (solved * x).sum(-1).clamp_(min=0).sqrt_()
+        assert self.peers is not None
+        if self.peers.ndim == 2:
+            squares = torch.bmm(x * x, self.peers.mT.expand(len(x), -1, -1))
+            return squares.sqrt_().mean(-1)
+        norms = [(torch.bmm(x, peer.expand(len(x), -1, -1)) * x).sum(-1) for peer in self.peers]
+        return torch.stack(norms, dim=-1).clamp_(min=0).sqrt_().mean(-1)
+
+
+class Server:
+    """Sums, averages, takes the minimum, and broadcasts (Alg. 2, lines 3-6)."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._moments: Tensor | None = None
+
+    def aggregate(self, iteration: int, uploads: list[Upload]) -> Broadcast:
+        """One broadcast from the uploads of all groups, in agent order."""
+        moments = torch.cat([upload.moments for upload in uploads]).sum(0)
+        self._moments = moments if self._moments is None else self._moments + moments
+        parameters = weight = None
+        if self._config.networked:
+            parameters = _together(upload.parameters for upload in uploads).mean(0)
+            if self._config.weight == "theory":
+                weight = float(_together(upload.weight for upload in uploads).min())
+        return Broadcast(
+            iteration=iteration,
+            covariance=torch.cat([upload.covariance for upload in uploads]),
+            moments=self._moments,
+            parameters=parameters,
+            weight=0.0 if weight is None else weight,
+            local=_together(upload.local for upload in uploads) if self._config.networked else None,
+        )
+
+
+def _together(parts) -> Tensor:  # type: ignore[no-untyped-def]
+    return torch.cat([part for part in parts if part is not None])

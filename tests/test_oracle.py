@@ -1,0 +1,126 @@
+"""The fast code makes the choices of the literal transcription of Algorithms 1 and 2."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import oracle
+import pytest
+from helpers import run_with_scores, theta_0
+
+from fnbandit import Config, simulate
+from fnbandit.environments import make_environment
+
+FACTORS = {
+    "algorithm": ["fn-ucb", "fn-ucb-less-comm"],
+    "diagonal": [False, True],
+    "trigger": ["logdet", "diagonal", "always", "period"],
+    "weight": ["ramp", "theory", "constant"],
+    "first_iteration_only": [False, True],
+    "network": ["standard", "ntk"],
+    "training_loss": ["mean", "paper"],
+    "training_start": ["initial", "own", "aggregate"],
+    "ablation": [{}, {"use_global": False}, {"use_local": False}, {"aggregate": False}],
+    "agents": [1, 2, 3],
+    "hidden_layers": [1, 2],
+    "stop_training_after": [None, 35],
+}
+
+
+def all_pairs(factors: dict[str, list]) -> list[dict]:
+    """Rows in which every pair of values of every two factors occurs, chosen greedily."""
+    names = list(factors)
+    missing = {
+        (a, i, b, j)
+        for a, b in itertools.combinations(range(len(names)), 2)
+        for i in range(len(factors[names[a]]))
+        for j in range(len(factors[names[b]]))
+    }
+    rows = []
+    while missing:
+        a, i, b, j = min(missing)
+        row = {a: i, b: j}
+        for c in range(len(names)):
+            if c not in row:
+                gain = [
+                    sum((*sorted([(c, v), (d, w)])[0], *sorted([(c, v), (d, w)])[1]) in missing for d, w in row.items())
+                    for v in range(len(factors[names[c]]))
+                ]
+                row[c] = int(np.argmax(gain))
+        missing -= {(x, row[x], y, row[y]) for x, y in itertools.combinations(range(len(names)), 2)}
+        rows.append({names[c]: factors[names[c]][v] for c, v in row.items()})
+    return rows
+
+
+def case(row: dict, number: int) -> Config:
+    settings = {key: value for key, value in row.items() if key != "ablation"} | row["ablation"]
+    return Config(
+        environment=["cosine", "square"][number % 2],
+        horizon=60,
+        seed=number,
+        arms=3 + number % 2,
+        dim=4,
+        noise=0.05,
+        width=6,
+        regularization=[0.1, 1.0][number % 2],
+        exploration_global=0.3,
+        exploration_local=0.2,
+        ramp=40,
+        weight_value=0.4,
+        domain_sample=20,
+        threshold=4.0,
+        period=7,
+        training_steps=6,
+        training_rate=0.0005 if row["training_loss"] == "paper" else 0.01,
+        network_dtype="float64",
+        **settings,
+    )
+
+
+CASES = [case(row, number) for number, row in enumerate(all_pairs(FACTORS))]
+
+
+def assert_same(config: Config, groups: int, monkeypatch) -> None:
+    expected = oracle.run(config, make_environment(config), theta_0(config))
+    epochs, scores, members = run_with_scores(config, groups, monkeypatch)
+    assert [epoch.round.iteration for epoch in epochs if epoch.round] == expected.rounds
+    np.testing.assert_array_equal(np.concatenate([epoch.trace.arms for epoch in epochs]), expected.arms)
+    np.testing.assert_allclose(scores, expected.scores, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(np.concatenate([epoch.trace.rewards for epoch in epochs]), expected.rewards, atol=1e-12)
+    np.testing.assert_allclose(np.concatenate([epoch.trace.weight for epoch in epochs]), expected.weights, atol=1e-9)
+    if config.networked:
+        np.testing.assert_allclose(members[0].statistics.parameters.numpy(), expected.theta, rtol=1e-8, atol=1e-8)
+
+
+def test_the_cases_cover_all_pairs_and_do_something():
+    assert 15 <= len(CASES) <= 60
+    pairs = {(k1, str(v1), k2, str(v2)) for row in all_pairs(FACTORS) for (k1, v1), (k2, v2) in
+             itertools.permutations(row.items(), 2)}  # fmt: skip
+    for (k1, values1), (k2, values2) in itertools.permutations(FACTORS.items(), 2):
+        assert all((k1, str(v1), k2, str(v2)) in pairs for v1 in values1 for v2 in values2)
+    rounds = [len(simulate(config).rounds) for config in CASES if config.trigger in ("logdet", "diagonal")]
+    assert all(2 <= count < 60 for count in rounds)
+
+
+@pytest.mark.parametrize("config", CASES, ids=range(len(CASES)))
+def test_same_choices_rounds_and_scores(config, monkeypatch):
+    assert_same(config, groups=1 + config.seed % 3, monkeypatch=monkeypatch)
+
+
+@pytest.mark.parametrize("algorithm", ["fn-ucb", "fn-ucb-less-comm"])
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_same_on_a_table(algorithm, diagonal, monkeypatch):
+    config = Config.preset(
+        "paper", environment="magic", algorithm=algorithm, diagonal=diagonal, agents=2, horizon=40, width=4,
+        ramp=30, trigger="diagonal", threshold=0.4, training_steps=5, network_dtype="float64",
+    )  # fmt: skip
+    assert_same(config, 2, monkeypatch)
+
+
+def test_same_with_the_theory_preset(monkeypatch):
+    config = Config.preset("theory", dim=3, arms=3, agents=2, horizon=30, width=6, domain_sample=16, training_steps=20,
+                           network_dtype="float64")  # fmt: skip
+    result = simulate(config)
+    assert 1 <= len(result.rounds) < 30
+    assert_same(result.config, 1, monkeypatch)
