@@ -48,11 +48,12 @@ class Full:
         """V <- V + G^T G for rows [c, k, p]; returns Z [c, k, p], by which V^-1 shrinks: V^-1 - Z^T Z."""
         changes = []
         for part in rows.split(CHUNK, dim=1):
+            # Contiguous, because memory order is among what decides a product's last bits.
             projected = torch.bmm(part, self.inverse)
             inner = torch.bmm(projected, part.mT)
             inner.diagonal(dim1=1, dim2=2).add_(1)
             factor = torch.linalg.cholesky(inner)
-            change = torch.linalg.solve_triangular(factor, projected, upper=False)
+            change = torch.linalg.solve_triangular(factor, projected, upper=False).contiguous()
             shrink(self.inverse, change)
             self.log_determinant += 2 * factor.diagonal(dim1=1, dim2=2).log().sum(-1)
             changes.append(change)

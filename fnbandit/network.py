@@ -66,7 +66,7 @@ class Network:
             return torch.cat([columns, columns], dim=1) / math.sqrt(2)
         return torch.nn.functional.pad(columns, (0, 0, 0, 1), value=1.0)
 
-    def _layers(self, theta: Tensor, n: int) -> list[Tensor]:
+    def layers(self, theta: Tensor, n: int) -> list[Tensor]:
         """Views of theta as one [n, outputs, inputs] tensor per layer."""
         rows = theta.expand(n, self.parameters)
         return [rows[:, s].unflatten(1, shape) for s, shape in zip(self._slices, self._shapes, strict=True)]
@@ -86,7 +86,7 @@ class Network:
 
     def predict(self, theta: Tensor, x: Tensor) -> Tensor:
         """f(x; theta) for inputs x [n, d, r] -> [n, r]."""
-        layers = self._layers(theta, len(x))
+        layers = self.layers(theta, len(x))
         return self.output_scale * self._affine(layers[-1], self._activations(layers, x)[-1]).squeeze(1)
 
     def tangent_features(self, theta: Tensor, x: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class Network:
 
         Both are the gradient of the output before it is scaled by sqrt(m).
         """
-        layers = self._layers(theta, len(x))
+        layers = self.layers(theta, len(x))
         activations = self._activations(layers, x)
         features = x.new_empty(len(x), x.shape[2], self.parameters)
         delta = x.new_ones(len(x), 1, x.shape[2])
@@ -108,9 +108,12 @@ class Network:
                 delta = self._back(delta, layers[index], activations[index])
         return features
 
-    def gradient(self, theta: Tensor, x: Tensor, y: Tensor, out: Tensor) -> Tensor:
-        """sum_r (f(x_r) - y_r) * d f(x_r; theta) / d theta into `out` [n, p]; returns the residuals [n, r]."""
-        layers = self._layers(theta, len(x))
+    def gradient(self, layers: list[Tensor], x: Tensor, y: Tensor, out: list[Tensor]) -> Tensor:
+        """sum_r (f(x_r) - y_r) * d f(x_r; theta) / d theta, layer by layer, into `out`.
+
+        `layers` and `out` are `self.layers` of theta and of the gradient's row [n, p]: in a training
+        loop that changes theta in place they are made once. Returns the residuals [n, r].
+        """
         activations = self._activations(layers, x)
         residual = self._affine(layers[-1], activations[-1])
         if self.output_scale != 1:
@@ -118,8 +121,7 @@ class Network:
         residual -= y[:, None]
         delta = residual if self.output_scale == 1 else residual * self.output_scale
         for index in reversed(range(len(layers))):
-            block = out[:, self._slices[index]].unflatten(1, self._shapes[index])
-            incoming = activations[index]
+            block, incoming = out[index], activations[index]
             block[:, :, : incoming.shape[1]] = product(delta, incoming.mT)
             if incoming.shape[1] < block.shape[2]:
                 block[:, :, -1] = delta.sum(-1)

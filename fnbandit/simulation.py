@@ -217,9 +217,9 @@ def joined(traces: list[Trace]) -> Trace:
 def simulate(config: Config, groups: int = 1) -> Result:
     """Run a whole simulation in this process, the agents in `groups` groups (the same result for any)."""
     began = time.perf_counter()
+    environment = make_environment(config)
+    config = resolve(config, environment)
     with one_thread():
-        environment = make_environment(config)
-        config = resolve(config, environment)
         parts = split(config.agents, 1 if config.algorithm.startswith("pooled") else groups)
         members = make_groups(config, environment, parts)
         epochs = list(run_epochs(config, members))

@@ -6,29 +6,31 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fnbandit.config import THEORY_FIELDS, Config
 from fnbandit.environments import Environment, make_environment
 from fnbandit.randomness import BLOCK, Purpose, generator
 
 EXACT_CONTEXTS = 10_000
-"""Up to this many contexts the Gram matrix of all of them is used; beyond, a sample stands for them."""
+"""Up to this many contexts the Gram matrix of all of them is used; beyond, a power law from a sample."""
 SAMPLE = 4_000
 """Contexts in such a sample."""
 AGENTS_LOOKED_AT = 16
 """d~_max is the largest of at most this many agents' d~_i."""
 
 
-def arc_cosine(covariance: np.ndarray, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def arc_cosine(covariance: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     """E[relu(u) relu(v)] and P(u > 0, v > 0) for centred Gaussians u, v (App. B).
 
     covariance [a, b] is that of (u, v), left [a] and right [b] their variances.
     """
-    scale = np.sqrt(left[:, None] * right[None, :])
-    cosine = np.clip(covariance / np.where(scale == 0, 1, scale), -1, 1)
-    angle = np.arccos(cosine)
-    relu = scale * (np.sqrt(1 - cosine**2) + (np.pi - angle) * cosine) / (2 * np.pi)
-    return relu, (np.pi - angle) / (2 * np.pi)
+    scale = torch.outer(left.sqrt(), right.sqrt())
+    cosine = (covariance / scale.where(scale > 0, 1)).clamp_(-1, 1)
+    both = (math.pi - torch.arccos(cosine)) / (2 * math.pi)
+    relu = scale * ((1 - cosine.square()).sqrt_() / (2 * math.pi) + both * cosine)
+    return relu, both
 
 
 def ntk(x: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
@@ -37,26 +39,22 @@ def ntk(x: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
     With App. B's initialisation the Gram matrix of g(x; theta_0)/sqrt(m) tends to H~^(L): its
     last layer's part to Sigma^(L), the other layers' to H~^(L) - Sigma^(L), of which H takes half.
     """
-    sigma = x @ x.T
-    tangent = sigma.copy()
+    points = torch.from_numpy(x)
+    sigma = points @ points.mT
+    tangent = sigma.clone()
     for _ in range(depth - 1):
-        variance = np.diagonal(sigma).copy()
+        variance = sigma.diagonal().clone()
         relu, both = arc_cosine(sigma, variance, variance)
-        sigma = 2 * relu
-        tangent = 2 * tangent * both + sigma
-    return (tangent + sigma) / 2, tangent
+        sigma = relu.mul_(2)
+        tangent = tangent.mul_(both).mul_(2).add_(sigma)
+    return ((tangent + sigma) / 2).numpy(), tangent.numpy()
 
 
-def log_determinant(x: np.ndarray, depth: int, regularization: float, count: int | None = None) -> float:
-    """log det(I + H/lambda) over contexts x; with `count`, x is a sample that stands for that many.
-
-    The eigenvalues of H over `count` contexts are then taken as those over the sample, times
-    count / len(x). This misses the smallest ones: it is a lower estimate.
-    """
-    gram, _ = ntk(x, depth)
-    gram *= (count or len(x)) / (len(x) * regularization)
-    gram[np.diag_indices_from(gram)] += 1
-    return 2 * float(np.log(np.diagonal(np.linalg.cholesky(gram))).sum())
+def log_determinant(x: np.ndarray, depth: int, regularization: float) -> float:
+    """log det(I + H/lambda) over contexts x."""
+    gram = torch.from_numpy(ntk(x, depth)[0]).div_(regularization)
+    gram.diagonal().add_(1)
+    return 2 * float(torch.linalg.cholesky(gram).diagonal().log().sum())
 
 
 def contexts_of(environment: Environment, agents: range, horizon: int) -> np.ndarray:
@@ -71,14 +69,20 @@ def contexts_of(environment: Environment, agents: range, horizon: int) -> np.nda
 def effective_dimension(
     environment: Environment, config: Config, agents: range, regularization: float
 ) -> tuple[float, bool]:
-    """d~ = log det(I + H/lambda) / log(1 + count/lambda) over these agents' contexts; whether it is exact."""
+    """d~ = log det(I + H/lambda) / log(1 + count/lambda) over these agents' contexts; whether it is exact.
+
+    Beyond EXACT_CONTEXTS the log det is a power law of the number of contexts, through its exact
+    values on SAMPLE contexts and on half of them: some ten per cent off at five times the sample.
+    """
     per_agent = config.horizon * environment.arms
     count = per_agent * len(agents)
     if count <= EXACT_CONTEXTS:
         determinant = log_determinant(contexts_of(environment, agents, config.horizon), config.depth, regularization)
     else:
         x = _sampled(environment, config, agents)
-        determinant = log_determinant(x, config.depth, regularization, count)
+        half = log_determinant(x[::2], config.depth, regularization)
+        whole = log_determinant(x, config.depth, regularization)
+        determinant = whole * (count / len(x)) ** math.log2(whole / half)
     return determinant / math.log(1 + count / regularization), count <= EXACT_CONTEXTS
 
 

@@ -28,9 +28,10 @@ def train(
     rate = config.number("training_rate")
     theta = start.clone()
     gradient = torch.empty_like(theta)
+    layers, blocks = network.layers(theta, len(theta)), network.layers(gradient, len(theta))
     residual = None
     for _ in range(int(config.number("training_steps"))):
-        residual = network.gradient(theta, x, y, out=gradient)
+        residual = network.gradient(layers, x, y, out=blocks)
         # theta <- theta - rate * (scale * gradient + decay * (theta - anchor))
         theta.lerp_(anchor, rate * decay).sub_(gradient, alpha=rate * scale)
     if residual is None:
