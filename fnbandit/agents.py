@@ -10,7 +10,7 @@ from fnbandit.config import Config
 from fnbandit.covariance import Diagonal, DiagonalEpoch, Full, FullEpoch, diagonal_gain
 from fnbandit.environments import Environment
 from fnbandit.groups import Group
-from fnbandit.messages import Broadcast, Upload
+from fnbandit.messages import Upload
 from fnbandit.network import Network
 from fnbandit.server import GlobalStatistics
 from fnbandit.training import train
@@ -21,7 +21,7 @@ LOOKS_ON_ACCELERATOR = 8
 
 
 class AgentGroup(Group):
-    """n agents of FN-UCB, FN-UCB (Less Comm.) or DisLinUCB: advance, rewind, upload, receive.
+    """n agents of FN-UCB, FN-UCB (Less Comm.) or DisLinUCB: advance, rewind, upload, start the next epoch.
 
     Inside an epoch the agents touch nothing but their own rows, so that they can run ahead of
     other groups and come back.
@@ -45,7 +45,7 @@ class AgentGroup(Group):
         if config.networked:
             self._start_networks(environment)
         self._looks = 1 if self.device.type == "cpu" else LOOKS_ON_ACCELERATOR
-        self._start_epoch()
+        self.start_epoch()
 
     def new_statistics(self) -> GlobalStatistics:
         """The global statistics before the first round (Alg. 1, line 1)."""
@@ -72,20 +72,27 @@ class AgentGroup(Group):
             domain = torch.from_numpy(environment.domain(config.domain_sample)).to(self.like)
             self._ratio = DomainRatio(self._features(domain[None])[0], self.local)
 
+    def saved(self) -> dict[str, int | None]:
+        names = super().saved()
+        if self.config.networked:
+            names |= {"own_parameters": None, "_inputs": 2}
+            if self.config.diagonal:
+                names["local.diagonal"] = None
+            elif self.statistics.peers is None:
+                names["local.inverse"] = None
+            if self._ratio is not None:
+                names["_ratio.variances"] = None
+        return names
+
+    def load(self, iteration: int, state: dict[str, Tensor]) -> None:
+        super().load(iteration, state)
+        self.start_epoch()
+
     def _features(self, contexts: Tensor) -> Tensor:
         """g(x; theta_0)/sqrt(m) for contexts [n, k, dim] -> [n, k, p]; DisLinUCB: the contexts."""
         if self.network is None:
             return contexts
         return self.network.tangent_features(self._initial, self.network.inputs(contexts))
-
-    def _start_epoch(self) -> None:
-        statistics = self.statistics
-        self.last_round = statistics.last_round
-        start = statistics.moments if self.config.diagonal else statistics.estimate
-        self._epoch.start(statistics.covariance, start)  # type: ignore[arg-type]
-        self._recent: list[Tensor] = []
-        if self.config.trigger == "diagonal":
-            self._squares = torch.zeros_like(statistics.moments).repeat(len(self.agents), 1)
 
     # Alg. 1, lines 4-7
 
@@ -168,7 +175,7 @@ class AgentGroup(Group):
         if exact:
             del self._recent[steps:]
             return
-        self._start_epoch()
+        self.start_epoch()
         for t in range(self.last_round + 1, iteration + 1):
             contexts = self.stream.contexts(t)
             self._x = self._features(contexts)
@@ -222,8 +229,12 @@ class AgentGroup(Group):
             self._ratio.shrink(change)
         return change
 
-    def receive(self, broadcast: Broadcast | None = None) -> None:
-        """Take in the round and begin the next epoch; None where the shared statistics have it already."""
-        if broadcast is not None:
-            self.statistics.apply(broadcast, own=self.agents)
-        self._start_epoch()
+    def start_epoch(self) -> None:
+        """Begin an epoch with the global statistics as they are (Alg. 1, line 18)."""
+        statistics = self.statistics
+        self.last_round = statistics.last_round
+        start = statistics.moments if self.config.diagonal else statistics.estimate
+        self._epoch.start(statistics.covariance, start)  # type: ignore[arg-type]
+        self._recent: list[Tensor] = []
+        if self.config.trigger == "diagonal":
+            self._squares = torch.zeros_like(statistics.moments).repeat(len(self.agents), 1)

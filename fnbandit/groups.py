@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -55,6 +56,30 @@ class Group(ABC):
         self.rewards = self.like.new_zeros(n, horizon)
         self.regret = self.like.new_zeros(n, horizon)
         self.weights = np.zeros(horizon)
+
+    def saved(self) -> dict[str, int | None]:
+        """Attributes that make up the state between epochs; the axis of those that grow with iterations."""
+        return {"arms": 1, "rewards": 1, "regret": 1}
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything, but what all groups share, that `load` needs to go on with the same bits.
+
+        Every tensor's first dimension is the agents, so that states can be joined and split.
+        """
+        return {
+            name: self._filled(operator.attrgetter(name)(self), axis, self.iteration).clone()
+            for name, axis in self.saved().items()
+        }
+
+    def load(self, iteration: int, state: dict[str, Tensor]) -> None:
+        """Take over a `state` of these agents at an iteration."""
+        self.iteration = iteration
+        for name, axis in self.saved().items():
+            self._filled(operator.attrgetter(name)(self), axis, iteration).copy_(state[name])
+
+    @staticmethod
+    def _filled(tensor: Tensor, axis: int | None, iteration: int) -> Tensor:
+        return tensor if axis is None else tensor.narrow(axis, 0, iteration)
 
     def step(self) -> None:
         """One iteration: receive contexts, choose, query, learn (Alg. 1, lines 3-10)."""

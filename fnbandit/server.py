@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -44,6 +46,42 @@ class GlobalStatistics:
                 self.peers = kind(config.agents, parameters, regularization, like).inverse
             else:
                 self.average = kind(1, parameters, regularization, like).inverse[0]
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that `load` needs to go on with the same bits."""
+        covariance = self.covariance.inverse if isinstance(self.covariance, Full) else self.covariance.diagonal
+        tensors = {
+            "covariance": covariance,
+            "diagonal": self.diagonal,
+            "moments": self.moments,
+            "estimate": self.estimate,
+            "weight": torch.tensor(self.weight, dtype=torch.float64),
+            "last_round": torch.tensor(self.last_round),
+            "parameters": self.parameters,
+            "average": self.average,
+            "peers": self.peers,
+        }
+        return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Take over another copy's `state`."""
+        like = self.moments
+        if isinstance(self.covariance, Full):
+            self.covariance.inverse.copy_(state["covariance"])
+        else:
+            self.covariance.diagonal.copy_(state["covariance"])
+        self.diagonal = state["diagonal"].to(like)
+        self.moments = state["moments"].to(like)
+        self.estimate = state["estimate"].to(like)
+        self.weight = float(state["weight"])
+        self.last_round = int(state["last_round"])
+        if self.parameters is not None:
+            self.parameters = state["parameters"].to(self.parameters)
+        if self.average is not None:
+            self.average = state["average"].to(like)
+        if self.peers is not None:
+            # In place: agents' own inverses are views of it.
+            self.peers.copy_(state["peers"])
 
     def apply(self, broadcast: Broadcast, own: range) -> None:
         """Take in a round (Alg. 1, lines 17-18); the inverses of the agents in `own` are there."""
@@ -97,28 +135,27 @@ class GlobalStatistics:
 class Server:
     """Sums, averages, takes the minimum, and broadcasts (Alg. 2, lines 3-6)."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, statistics: GlobalStatistics) -> None:
         self._config = config
-        self._moments: Tensor | None = None
+        self.statistics = statistics
 
     def aggregate(self, iteration: int, uploads: list[Upload]) -> Broadcast:
         """One broadcast from the uploads of all groups, in agent order."""
-        moments = torch.cat([upload.moments for upload in uploads]).sum(0)
-        self._moments = moments if self._moments is None else self._moments + moments
-        parameters = weight = None
+        parameters, weight, local = None, 0.0, None
         if self._config.networked:
-            parameters = _together(upload.parameters for upload in uploads).mean(0)
+            parameters = _together([upload.parameters for upload in uploads]).mean(0)
+            local = _together([upload.local for upload in uploads])
             if self._config.weight == "theory":
-                weight = float(_together(upload.weight for upload in uploads).min())
+                weight = float(_together([upload.weight for upload in uploads]).min())
         return Broadcast(
             iteration=iteration,
-            covariance=torch.cat([upload.covariance for upload in uploads]),
-            moments=self._moments,
+            covariance=_together([upload.covariance for upload in uploads]),
+            moments=self.statistics.moments + _together([upload.moments for upload in uploads]).sum(0),
             parameters=parameters,
-            weight=0.0 if weight is None else weight,
-            local=_together(upload.local for upload in uploads) if self._config.networked else None,
+            weight=weight,
+            local=local,
         )
 
 
-def _together(parts) -> Tensor:  # type: ignore[no-untyped-def]
+def _together(parts: Sequence[Tensor | None]) -> Tensor:
     return torch.cat([part for part in parts if part is not None])

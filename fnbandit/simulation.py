@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,11 +17,11 @@ from fnbandit.baselines import make_baseline
 from fnbandit.config import FEDERATED, Config
 from fnbandit.environments import Environment, make_environment
 from fnbandit.groups import Group, Trace
-from fnbandit.messages import Cost, Upload, round_cost
-from fnbandit.server import Server
+from fnbandit.messages import Broadcast, Cost, Upload, round_cost
+from fnbandit.server import GlobalStatistics, Server
 from fnbandit.theory import resolve
 
-LONGEST_EPOCH = 64
+LONGEST_PART = 64
 """Iterations after which an epoch without a round is handed to the caller in parts."""
 
 
@@ -50,6 +51,8 @@ class Epoch:
     trace: Trace
     round: Round | None
     seconds: float
+    parameters: np.ndarray | None = None
+    """theta_sync,NN, with the last epoch of a simulation"""
 
 
 @dataclass(frozen=True)
@@ -139,54 +142,129 @@ def split(agents: int, groups: int) -> list[range]:
     return [range(a, b) for a, b in itertools.pairwise(bounds)]
 
 
-def make_groups(config: Config, environment: Environment, parts: list[range]) -> list[Group]:
-    """The groups of one process; those that communicate share the global statistics."""
-    if config.algorithm not in FEDERATED:
-        return [make_baseline(config, environment, part) for part in parts]
-    groups: list[Group] = []
-    statistics = None
-    for part in parts:
-        group = AgentGroup(config, environment, part, statistics)
-        statistics = group.statistics
-        groups.append(group)
-    return groups
+def make_group(
+    config: Config, environment: Environment, agents: range, statistics: GlobalStatistics | None = None
+) -> Group:
+    """The group of agents that `config.algorithm` names; those that communicate share `statistics`."""
+    if config.algorithm in FEDERATED:
+        return AgentGroup(config, environment, agents, statistics)
+    return make_baseline(config, environment, agents)
 
 
-def run_epochs(config: Config, groups: list[Group]) -> Iterator[Epoch]:
-    """Run groups of one process to the horizon, epoch by epoch. `config` is resolved."""
-    server = Server(config)
-    start = 0
-    while start < config.horizon:
-        began = time.perf_counter()
-        limit = min(config.horizon, start + LONGEST_EPOCH)
+class Cohort(Protocol):
+    """All agents of a simulation, wherever their groups live."""
+
+    def advance(self, start: int, limit: int) -> tuple[int, bool]:
+        """Run from iteration `start` to `limit` or to the first trigger of any agent: where, and whether one fired."""
+        ...
+
+    def trace(self, start: int, end: int) -> Trace:
+        """What happened in iterations start + 1 to end."""
+        ...
+
+    def upload(self, iteration: int) -> list[Upload]:
+        """Bring all groups to the iteration of a round; what they upload, in agent order."""
+        ...
+
+    def receive(self, broadcast: Broadcast) -> None:
+        """Hand the server's broadcast to all agents."""
+        ...
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """All groups' states, joined in agent order."""
+        ...
+
+
+class LocalCohort:
+    """Groups that live in this process and share one copy of the global statistics."""
+
+    def __init__(self, config: Config, environment: Environment, groups: int = 1) -> None:
+        parts = split(config.agents, 1 if config.algorithm.startswith("pooled") else groups)
+        first = make_group(config, environment, parts[0])
+        self.statistics = first.statistics if isinstance(first, AgentGroup) else None
+        self.groups = [first, *(make_group(config, environment, part, self.statistics) for part in parts[1:])]
+        self._everyone = range(config.agents)
+
+    def advance(self, start: int, limit: int) -> tuple[int, bool]:
         fired = False
-        for group in groups:
+        for group in self.groups:
             # A later group need not run past an earlier one's trigger.
             if group.advance(limit):
                 limit, fired = group.iteration, True
+        return limit, fired
+
+    def trace(self, start: int, end: int) -> Trace:
+        return joined([group.trace(start, end) for group in self.groups])
+
+    def upload(self, iteration: int) -> list[Upload]:
+        agents = [group for group in self.groups if isinstance(group, AgentGroup)]
+        for group in agents:
+            group.rewind(iteration)
+        return [group.upload() for group in agents]
+
+    def receive(self, broadcast: Broadcast) -> None:
+        assert self.statistics is not None
+        self.statistics.apply(broadcast, own=self._everyone)
+        for group in self.groups:
+            if isinstance(group, AgentGroup):
+                group.start_epoch()
+
+    def state(self) -> dict[str, torch.Tensor]:
+        return joined_states([group.state() for group in self.groups])
+
+    def load(self, iteration: int, state: dict[str, torch.Tensor]) -> None:
+        """Take over a `state` at an iteration; the global statistics have theirs already."""
+        for group in self.groups:
+            group.load(iteration, part_of(state, group.agents, len(self._everyone)))
+
+
+def joined_states(states: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """States of groups as one, in agent order."""
+    return {name: torch.cat([state[name] for state in states]) for name in states[0]}
+
+
+def part_of(state: dict[str, torch.Tensor], agents: range, total: int) -> dict[str, torch.Tensor]:
+    """The part of a joined state that belongs to some agents; what one learner holds for all stays whole."""
+    return {
+        name: tensor[agents.start : agents.stop] if len(tensor) == total else tensor for name, tensor in state.items()
+    }
+
+
+def run_epochs(config: Config, cohort: Cohort, server: Server | None, start: int = 0) -> Iterator[Epoch]:
+    """Run a cohort from iteration `start` to the horizon, epoch by epoch. `config` is resolved.
+
+    An epoch without a round is handed over in parts. After an epoch with a round (with an
+    algorithm without rounds: after any) the cohort's and the server's state can be saved.
+    """
+    last_round = start
+    length = LONGEST_PART
+    while start < config.horizon:
+        began = time.perf_counter()
+        limit = min(config.horizon, start + length)
+        end, fired = cohort.advance(start, limit)
+        uploads = cohort.upload(end) if fired else []
+        trace = cohort.trace(start, end)
         record = None
-        if fired:
-            record = _round(config, server, groups, limit)
-        trace = joined([group.trace(start, limit) for group in groups])
-        yield Epoch(start, limit, trace, record, time.perf_counter() - began)
-        start = limit
+        length = min(LONGEST_PART, 2 * length)
+        if uploads:
+            assert server is not None
+            record = round_record(config, end, end - last_round, uploads)
+            cohort.receive(server.aggregate(end, uploads))
+            length = next_part(end - last_round)
+            last_round = end
+        parameters = None
+        if end == config.horizon and server is not None and server.statistics.parameters is not None:
+            parameters = server.statistics.parameters.cpu().numpy()
+        yield Epoch(start, end, trace, record, time.perf_counter() - began, parameters)
+        start = end
 
 
-def _round(config: Config, server: Server, groups: list[Group], iteration: int) -> Round:
-    """One communication round: uploads in, one broadcast out (Alg. 2)."""
-    agents = [group for group in groups if isinstance(group, AgentGroup)]
-    last = agents[0].last_round
-    for group in agents:
-        group.rewind(iteration)
-    uploads = [group.upload() for group in agents]
-    broadcast = server.aggregate(iteration, uploads)
-    agents[0].statistics.apply(broadcast, own=range(config.agents))
-    for group in agents:
-        group.receive()
-    return round_record(config, agents[0].parameters, iteration, iteration - last, uploads)
+def next_part(epoch: int) -> int:
+    """How far groups run ahead before they are asked for a trigger: a little more than the last epoch took."""
+    return min(LONGEST_PART, max(1, epoch + epoch // 4))
 
 
-def round_record(config: Config, parameters: int, iteration: int, length: int, uploads: list[Upload]) -> Round:
+def round_record(config: Config, iteration: int, length: int, uploads: list[Upload]) -> Round:
     """What is remembered of a round."""
     measure = torch.cat([upload.measure for upload in uploads]).cpu().numpy()
     losses = [upload.loss for upload in uploads if upload.loss is not None]
@@ -200,7 +278,7 @@ def round_record(config: Config, parameters: int, iteration: int, length: int, u
         triggered=triggered,
         measure=float(measure.max()),
         loss=float(torch.cat(losses).mean()) if losses else float("nan"),
-        cost=round_cost(config, parameters, len(triggered)),
+        cost=round_cost(config, uploads[0].moments.shape[1], len(triggered)),
     )
 
 
@@ -214,17 +292,10 @@ def joined(traces: list[Trace]) -> Trace:
     )
 
 
-def simulate(config: Config, groups: int = 1) -> Result:
-    """Run a whole simulation in this process, the agents in `groups` groups (the same result for any)."""
+def collect(config: Config, epochs: Iterable[Epoch]) -> Result:
+    """A Result from all epochs of a simulation. `config` is resolved."""
     began = time.perf_counter()
-    environment = make_environment(config)
-    config = resolve(config, environment)
-    with one_thread():
-        parts = split(config.agents, 1 if config.algorithm.startswith("pooled") else groups)
-        members = make_groups(config, environment, parts)
-        epochs = list(run_epochs(config, members))
-    first = members[0]
-    parameters = first.statistics.parameters if isinstance(first, AgentGroup) else None
+    epochs = list(epochs)
     return Result(
         config=config,
         arms=np.concatenate([epoch.trace.arms for epoch in epochs]),
@@ -232,6 +303,16 @@ def simulate(config: Config, groups: int = 1) -> Result:
         regret=np.concatenate([epoch.trace.regret for epoch in epochs]),
         weight=np.concatenate([epoch.trace.weight for epoch in epochs]),
         round_records=[epoch.round for epoch in epochs if epoch.round is not None],
-        parameters=None if parameters is None else parameters.cpu().numpy(),
+        parameters=epochs[-1].parameters,
         seconds=time.perf_counter() - began,
     )
+
+
+def simulate(config: Config, groups: int = 1) -> Result:
+    """Run a whole simulation in this process, the agents in `groups` groups (the same result for any)."""
+    environment = make_environment(config)
+    config = resolve(config, environment)
+    with one_thread():
+        cohort = LocalCohort(config, environment, groups)
+        server = Server(config, cohort.statistics) if cohort.statistics is not None else None
+        return collect(config, run_epochs(config, cohort, server))

@@ -8,7 +8,8 @@ from fnbandit import Config
 from fnbandit.agents import AgentGroup
 from fnbandit.environments import make_environment
 from fnbandit.network import Network
-from fnbandit.simulation import make_groups, one_thread, run_epochs, split
+from fnbandit.server import Server
+from fnbandit.simulation import LocalCohort, one_thread, run_epochs
 
 
 def theta_0(config: Config) -> np.ndarray:
@@ -19,7 +20,6 @@ def theta_0(config: Config) -> np.ndarray:
 
 def run_with_scores(config: Config, groups: int = 1, monkeypatch=None):
     """Epochs of a simulation, and the scores of every context in the iterations that counted."""
-    scores = np.zeros((config.horizon, config.agents, 0))
     seen: dict[tuple[int, int], np.ndarray] = {}
     original = AgentGroup.scores
 
@@ -30,8 +30,8 @@ def run_with_scores(config: Config, groups: int = 1, monkeypatch=None):
 
     monkeypatch.setattr(AgentGroup, "scores", recording)
     with one_thread():
-        members = make_groups(config, make_environment(config), split(config.agents, groups))
-        epochs = list(run_epochs(config, members))
-    starts = [member.agents.start for member in members]
+        cohort = LocalCohort(config, make_environment(config), groups)
+        epochs = list(run_epochs(config, cohort, Server(config, cohort.statistics)))
+    starts = [group.agents.start for group in cohort.groups]
     scores = np.stack([np.concatenate([seen[t, start] for start in starts]) for t in range(1, config.horizon + 1)])
-    return epochs, scores, members
+    return epochs, scores

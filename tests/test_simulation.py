@@ -12,6 +12,7 @@ from fnbandit import ALGORITHMS, Config, simulate
 from fnbandit.agents import AgentGroup
 from fnbandit.environments import make_environment
 from fnbandit.messages import round_cost
+from fnbandit.server import Server
 from fnbandit.simulation import one_thread, split
 
 VARIANTS = [
@@ -93,9 +94,8 @@ def test_advance_rewind_advance_is_advance(variant, back, epochs):
             trace, other = straight.trace(0, target), wavering.trace(0, target)
             np.testing.assert_array_equal(trace.arms, other.arms)
             for group, upload in zip((straight, wavering), uploads, strict=True):
-                from fnbandit.server import Server
-
-                group.receive(Server(config).aggregate(target, [upload]))
+                group.statistics.apply(Server(config, group.statistics).aggregate(target, [upload]), own=range(3))
+                group.start_epoch()
 
 
 def test_a_trigger_seen_late_is_the_trigger_seen_at_once():

@@ -35,6 +35,16 @@ class KernelGroup(Group):
         """C^-1 y"""
         self._factor = self.like.new_zeros(n, 0, 0)
 
+    def saved(self) -> dict[str, int | None]:
+        return super().saved() | {"_contexts": 1, "_solved": 1}
+
+    def load(self, iteration: int, state: dict[str, Tensor]) -> None:
+        super().load(iteration, state)
+        self._factor = state["_factor"].to(self.like)
+
+    def state(self) -> dict[str, Tensor]:
+        return super().state() | {"_factor": self._factor[:, : self.iteration, : self.iteration].clone()}
+
     def choose(self, iteration: int, contexts: Tensor) -> Tensor:
         return self.scores(iteration, contexts).argmax(dim=1)
 

@@ -28,6 +28,9 @@ class LinearGroup(Group):
         self._moments = self.like.new_zeros(len(agents), 1, environment.dim)
         self._normals = Normals(config.seed, agents, environment.arms, self.like)
 
+    def saved(self) -> dict[str, int | None]:
+        return super().saved() | {"_covariance.inverse": None, "_moments": None}
+
     def choose(self, iteration: int, contexts: Tensor) -> Tensor:
         return self.scores(iteration, contexts).argmax(dim=1)
 

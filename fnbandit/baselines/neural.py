@@ -35,9 +35,13 @@ class NeuralGroup(Group):
         self.theta = self._initial.repeat(self._learners, 1)
         """[learners, p]"""
         observations = config.horizon * len(agents) // self._learners
-        self._inputs = self.theta.new_empty(self._learners, self.network.inputs_dim, observations)
-        self._targets = self.theta.new_empty(self._learners, observations)
+        self._inputs = self.theta.new_zeros(self._learners, self.network.inputs_dim, observations)
+        self._targets = self.theta.new_zeros(self._learners, observations)
         self._normals = Normals(config.seed, agents, environment.arms, self.like)
+
+    def saved(self) -> dict[str, int | None]:
+        covariance = "_covariance.diagonal" if self.config.diagonal else "_covariance.inverse"
+        return super().saved() | {covariance: None, "theta": None, "_inputs": None, "_targets": None}
 
     def choose(self, iteration: int, contexts: Tensor) -> Tensor:
         return self.scores(iteration, contexts).argmax(dim=1)
