@@ -14,6 +14,7 @@ import torch
 
 from fnbandit.agents import AgentGroup
 from fnbandit.baselines import make_baseline
+from fnbandit.capacity import check_local
 from fnbandit.config import FEDERATED, Config
 from fnbandit.environments import Environment, make_environment
 from fnbandit.groups import Group, Trace
@@ -170,10 +171,6 @@ class Cohort(Protocol):
         """Hand the server's broadcast to all agents."""
         ...
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """All groups' states, joined in agent order."""
-        ...
-
 
 class LocalCohort:
     """Groups that live in this process and share one copy of the global statistics."""
@@ -210,6 +207,7 @@ class LocalCohort:
                 group.start_epoch()
 
     def state(self) -> dict[str, torch.Tensor]:
+        """All groups' states, joined in agent order."""
         return joined_states([group.state() for group in self.groups])
 
     def load(self, iteration: int, state: dict[str, torch.Tensor]) -> None:
@@ -312,6 +310,7 @@ def simulate(config: Config, groups: int = 1) -> Result:
     """Run a whole simulation in this process, the agents in `groups` groups (the same result for any)."""
     environment = make_environment(config)
     config = resolve(config, environment)
+    check_local(config, environment)
     with one_thread():
         cohort = LocalCohort(config, environment, groups)
         server = Server(config, cohort.statistics) if cohort.statistics is not None else None

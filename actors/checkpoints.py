@@ -1,0 +1,182 @@
+"""Checkpoints: safetensors and JSON, written aside and moved, the last two kept, never a pickle.
+
+A checkpoint is a folder step-ITERATION with agents.safetensors, server.safetensors and
+manifest.json. The manifest comes last and carries the other files' checksums and its own: a
+folder without a good one is no checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from fnbandit.config import Config
+from fnbandit.groups import Trace
+from fnbandit.messages import Cost
+from fnbandit.simulation import Epoch, Round
+
+VERSION = 1
+KEPT = 2
+STEP = re.compile(r"step-(\d{9})$")
+
+
+class CheckpointError(ValueError):
+    """No checkpoint of a directory can be used."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A simulation between two epochs: all that is needed to go on with the same bits."""
+
+    config: Config
+    iteration: int
+    agents: dict[str, Tensor]
+    """All groups' states, joined"""
+    server: dict[str, Tensor]
+    """The global statistics; empty for algorithms without rounds"""
+    weight: np.ndarray
+    """alpha of the iterations so far"""
+    rounds: list[Round]
+
+    def epochs(self) -> list[Epoch]:
+        """What has happened so far, as the epochs it came in."""
+        arrays = {name: self.agents[name].T.contiguous().numpy() for name in ("arms", "rewards", "regret")}
+        ends = {r.iteration: r for r in self.rounds} | {self.iteration: None}
+        ends[self.iteration] = next((r for r in self.rounds if r.iteration == self.iteration), None)
+        epochs, start = [], 0
+        for end in sorted(ends):
+            trace = Trace(**{name: array[start:end] for name, array in arrays.items()}, weight=self.weight[start:end])
+            epochs.append(Epoch(start, end, trace, ends[end], 0.0))
+            start = end
+        return epochs
+
+
+class Due:
+    """Says when the next checkpoint is due: every so many seconds or rounds, whichever comes first."""
+
+    def __init__(self, seconds: float, rounds: int) -> None:
+        self._seconds, self._rounds = seconds, rounds
+        self._last, self._count = time.monotonic(), 0
+
+    def now(self) -> bool:
+        """Whether one is due after this epoch, which can be saved."""
+        self._count += 1
+        late = self._seconds and time.monotonic() - self._last >= self._seconds
+        if late or self._count == self._rounds:
+            self._last, self._count = time.monotonic(), 0
+            return True
+        return False
+
+
+class CheckpointStore:
+    """The checkpoints of one simulation, in a directory or under any URI that pyarrow.fs opens."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        try:
+            if "://" in location:
+                self._fs, self._root = pyarrow.fs.FileSystem.from_uri(location)
+            else:
+                self._fs, self._root = pyarrow.fs.LocalFileSystem(), location
+            self._fs.create_dir(self._root, recursive=True)
+        except (pa.ArrowException, OSError) as error:
+            raise CheckpointError(f"checkpoint={location!r}: cannot be opened ({error})") from None
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write a checkpoint, then forget all but the last two."""
+        folder = f"{self._root}/step-{snapshot.iteration:09d}"
+        self._fs.create_dir(folder, recursive=True)
+        files = {}
+        for name, tensors in (("agents", snapshot.agents), ("server", snapshot.server)):
+            data = safetensors.torch.save({key: tensor.contiguous() for key, tensor in tensors.items()})
+            files[f"{name}.safetensors"] = hashlib.sha256(data).hexdigest()
+            self._write(f"{folder}/{name}.safetensors", data)
+        body = {
+            "version": VERSION,
+            "iteration": snapshot.iteration,
+            "config": dataclasses.asdict(snapshot.config),
+            "files": files,
+            "weight": snapshot.weight.tolist(),
+            "rounds": [dataclasses.asdict(r) for r in snapshot.rounds],
+        }
+        text = json.dumps(body, sort_keys=True)
+        checksum = hashlib.sha256(text.encode()).hexdigest()
+        self._write(f"{folder}/manifest.json", json.dumps({"sha256": checksum, "body": text}).encode())
+        for step in self._steps()[:-KEPT]:
+            self._fs.delete_dir(f"{self._root}/step-{step:09d}")
+
+    def _write(self, path: str, data: bytes) -> None:
+        with self._fs.open_output_stream(f"{path}.part") as stream:
+            stream.write(data)
+        self._fs.move(f"{path}.part", path)
+
+    def _steps(self) -> list[int]:
+        found = self._fs.get_file_info(pyarrow.fs.FileSelector(self._root, allow_not_found=True))
+        return sorted(int(match[1]) for info in found if (match := STEP.search(info.path)))
+
+    def latest(self) -> Snapshot | None:
+        """The newest good checkpoint, None where there never was one; CheckpointError where none is good."""
+        problems = []
+        for step in reversed(self._steps()):
+            try:
+                return self._load(step)
+            except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+                problems.append(f"step-{step:09d}: {error}")
+        if problems:
+            raise CheckpointError(f"checkpoint={self.location!r}: no good checkpoint ({'; '.join(problems)})")
+        return None
+
+    def _load(self, step: int) -> Snapshot:
+        folder = f"{self._root}/step-{step:09d}"
+        outer = json.loads(self._read(f"{folder}/manifest.json"))
+        if hashlib.sha256(outer["body"].encode()).hexdigest() != outer["sha256"]:
+            raise ValueError("manifest.json has been altered")
+        body = json.loads(outer["body"])
+        if body["version"] != VERSION:
+            raise ValueError(f"is of version {body['version']}, this program reads {VERSION}")
+        tensors = {}
+        for name, checksum in body["files"].items():
+            data = self._read(f"{folder}/{name}")
+            if hashlib.sha256(data).hexdigest() != checksum:
+                raise ValueError(f"{name} has been truncated or altered")
+            tensors[name] = safetensors.torch.load(data)
+        rounds = [Round(**{**r, "triggered": tuple(r["triggered"]), "cost": Cost(**r["cost"])}) for r in body["rounds"]]
+        return Snapshot(
+            config=Config(**body["config"]),
+            iteration=body["iteration"],
+            agents=tensors["agents.safetensors"],
+            server=tensors["server.safetensors"],
+            weight=np.array(body["weight"], dtype=np.float64),
+            rounds=rounds,
+        )
+
+    def _read(self, path: str) -> bytes:
+        with self._fs.open_input_stream(path) as stream:
+            return stream.read()
+
+
+def on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors moved to the host's memory."""
+    return {name: tensor.detach().to("cpu") for name, tensor in tensors.items()}
+
+
+def as_arrays(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    """Tensors as numpy arrays, which travel between processes without a copy."""
+    return {name: tensor.numpy() for name, tensor in on_host(tensors).items()}
+
+
+def as_tensors(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
+    """The way back; copied, because what has travelled is read-only."""
+    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}

@@ -1,0 +1,113 @@
+"""How N agents sit in Ray actors, and whether they fit, before anything starts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fnbandit.capacity import memory, readable
+from fnbandit.config import Config
+from fnbandit.environments import Environment
+from fnbandit.simulation import split
+
+ACTOR_BYTES = 250_000_000
+"""What an actor that has imported torch takes for itself."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a simulation runs on Ray."""
+
+    agents_per_actor: int | Literal["auto"] = "auto"
+    """Agents in one actor; auto: one while the cluster has a CPU (or GPU share) per agent, else as many as needed."""
+    cpus_per_actor: float = 1.0
+    """CPUs (fractions allowed) that Ray reserves for an actor; it computes on one thread."""
+    gpus_per_actor: float = 0.0
+    """GPUs (fractions allowed) that Ray reserves for an actor."""
+    address: str | None = None
+    """A running cluster's address; without it RAY_ADDRESS, or else a cluster of this machine's own."""
+    actor_timeout: float = 600.0
+    """Seconds after which an actor that does not answer is called stuck."""
+
+    def __post_init__(self) -> None:
+        per_actor = self.agents_per_actor
+        if per_actor != "auto" and (not isinstance(per_actor, int) or isinstance(per_actor, bool) or per_actor < 1):
+            raise ValueError(f"agents_per_actor={per_actor!r}: expected auto or a whole number, at least 1")
+        for name, least in (("cpus_per_actor", 0), ("gpus_per_actor", 0), ("actor_timeout", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+                raise ValueError(f"{name}={value!r}: expected a number, at least {least}")
+        if self.cpus_per_actor == 0 == self.gpus_per_actor:
+            raise ValueError("cpus_per_actor=0, gpus_per_actor=0: one of them must be above 0")
+        if self.actor_timeout == 0:
+            raise ValueError("actor_timeout=0: expected a number above 0")
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a node has for actors."""
+
+    cpus: float
+    gpus: float
+    memory: float
+
+    def actors(self, options: Options, size: float = 0.0) -> int:
+        """How many actors of a size fit."""
+        fits = [float("inf")]
+        if options.cpus_per_actor:
+            fits.append((self.cpus + 1e-9) // options.cpus_per_actor)
+        if options.gpus_per_actor:
+            fits.append((self.gpus + 1e-9) // options.gpus_per_actor)
+        if size:
+            fits.append(self.memory // size)
+        return int(min(fits))
+
+
+def nodes_of(described: list[dict[str, Any]]) -> list[Node]:
+    """The living nodes of `ray.nodes()`."""
+    return [
+        Node(
+            cpus=node["Resources"].get("CPU", 0.0),
+            gpus=node["Resources"].get("GPU", 0.0),
+            memory=node["Resources"].get("memory", 0.0),
+        )
+        for node in described
+        if node["Alive"]
+    ]
+
+
+def plan(config: Config, environment: Environment, options: Options, nodes: list[Node]) -> list[range]:
+    """The agents of every actor; a ValueError with the arithmetic where the cluster cannot hold them."""
+    slots = sum(node.actors(options) for node in nodes)
+    asked = f"{options.cpus_per_actor:g} CPU"
+    if options.gpus_per_actor:
+        asked += f" and {options.gpus_per_actor:g} GPU"
+    has = f"{sum(n.cpus for n in nodes):g} CPU, {sum(n.gpus for n in nodes):g} GPU"
+    if config.algorithm.startswith("pooled"):
+        actors = 1
+    elif options.agents_per_actor == "auto":
+        actors = min(config.agents, slots)
+    else:
+        actors = math.ceil(config.agents / options.agents_per_actor)
+    if actors > slots or not slots:
+        raise ValueError(
+            f"agents_per_actor={options.agents_per_actor}: {max(actors, 1)} actors x {asked} do not fit "
+            f"on {len(nodes)} nodes with {has}; {slots} actors fit: "
+            f"agents_per_actor={math.ceil(config.agents / slots) if slots else 'auto on a larger cluster'}"
+        )
+    parts = split(config.agents, actors)
+    needs = memory(config, environment)
+    most = max(len(part) for part in parts)
+    size = ACTOR_BYTES + needs.of(most)
+    room = sum(node.actors(options, size) for node in nodes)
+    if room < actors:
+        total = sum(node.memory for node in nodes)
+        fits = max(0, int((total / actors - ACTOR_BYTES - needs.shared) / needs.per_agent)) * actors
+        raise ValueError(
+            f"agents={config.agents}: {actors} actors x ({readable(ACTOR_BYTES)} + {readable(needs.shared)} shared + "
+            f"{most} agents x {readable(needs.per_agent)}) = {readable(actors * size)} of memory, "
+            f"the {len(nodes)} nodes have {readable(total)}; about {fits} agents fit"
+            + ("" if config.diagonal else ", or use diagonal=true")
+        )
+    return parts

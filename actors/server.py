@@ -1,0 +1,224 @@
+"""The server actor: it coordinates the synchronous rounds and holds the global statistics."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray.exceptions import RayError
+
+from actors.agents import Advanced, Failed, failed, packed, unpacked
+from actors.checkpoints import Due, as_arrays, as_tensors
+from fnbandit.config import FEDERATED, Config
+from fnbandit.environments import make_environment
+from fnbandit.groups import Trace
+from fnbandit.messages import Broadcast, Upload
+from fnbandit.network import Network
+from fnbandit.server import GlobalStatistics, Server
+from fnbandit.simulation import Epoch, joined, run_epochs
+
+HANDED_OVER_EVERY = 0.2
+"""Seconds between two hand-overs of finished epochs to the driver."""
+
+
+@dataclass(frozen=True)
+class Died:
+    """An actor that is gone, and what Ray says of it."""
+
+    who: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """An actor that has not answered in time."""
+
+    who: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class State:
+    """What a checkpoint needs, at an iteration; agents' states in actor order."""
+
+    iteration: int
+    agents: list[dict[str, np.ndarray]]
+    server: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Started:
+    """All actors are there; their process ids."""
+
+    server: int
+    agents: list[int]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The horizon is reached; how many calls the agents' actors took."""
+
+    calls: int
+
+
+Event = Started | list[Epoch] | State | Finished | Failed | Died | Stuck
+
+
+class Trouble(Exception):  # noqa: N818
+    """Carries a Failed, Died or Stuck out of the epoch loop."""
+
+    def __init__(self, event: Failed | Died | Stuck) -> None:
+        super().__init__(event)
+        self.event = event
+
+
+class RayCohort:
+    """All agents, in actors. A broadcast travels with the next call: one call per actor and round, or two."""
+
+    def __init__(self, config: Config, parts: list[range], handles: list[Any], timeout: float) -> None:
+        self._config, self._parts, self._handles, self._timeout = config, parts, handles, timeout
+        self._statistics: GlobalStatistics | None = None
+        self._start = 0
+        self._news: Any = None
+        self._answers: list[Advanced] = []
+        self.calls = 0
+
+    def start(
+        self, statistics: GlobalStatistics | None, iteration: int, states: list[Any] | None, server: Any
+    ) -> list[int]:
+        """Make all groups; the actors' process ids."""
+        self._statistics = statistics
+        parts = states or [None] * len(self._handles)
+        return self._wait([h.start.remote(iteration, p, server) for h, p in zip(self._handles, parts, strict=True)])
+
+    def _call(self, method: str, *args: Any) -> list[Any]:
+        """Call all actors and wait for all answers."""
+        self.calls += len(self._handles)
+        return self._wait([getattr(handle, method).remote(*args) for handle in self._handles])
+
+    def _wait(self, refs: list[Any]) -> list[Any]:
+        deadline = time.monotonic() + self._timeout
+        answers: dict[Any, Any] = {}
+        waiting = list(refs)
+        while waiting:
+            # One at a time: the first failure is seen at once, whoever is still running.
+            ready, waiting = ray.wait(waiting, num_returns=1, timeout=max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise Trouble(Stuck(self._who(refs.index(waiting[0])), self._timeout))
+            answers[ready[0]] = self._get(ready[0], refs.index(ready[0]))
+        return [answers[ref] for ref in refs]
+
+    def _get(self, ref: Any, index: int) -> Any:
+        try:
+            answer = ray.get(ref)
+        except RayError as error:
+            raise Trouble(Died(self._who(index), str(error))) from None
+        if isinstance(answer, Failed):
+            raise Trouble(answer)
+        return answer
+
+    def _who(self, index: int) -> str:
+        part = self._parts[index]
+        return f"actor {index} (agents {part.start} to {part.stop - 1})"
+
+    def advance(self, start: int, limit: int) -> tuple[int, bool]:
+        news, self._news, self._start = self._news, None, start
+        self._answers = self._call("advance", start, limit, news)
+        fired = [answer.iteration for answer in self._answers if answer.fired]
+        return (min(fired), True) if fired else (limit, False)
+
+    def upload(self, iteration: int) -> list[Upload]:
+        if any(answer.upload is None for answer in self._answers):
+            self._answers = self._call("finish", self._start, iteration)
+        return [unpacked(Upload, answer.upload) for answer in self._answers if answer.upload is not None]
+
+    def trace(self, start: int, end: int) -> Trace:
+        return joined([answer.trace for answer in self._answers if answer.trace is not None])
+
+    def receive(self, broadcast: Broadcast) -> None:
+        assert self._statistics is not None
+        as_rows = rows_are_smaller(self._config, broadcast)
+        if as_rows:
+            self._news = ray.put({"rows": packed(broadcast)})
+        self._statistics.apply(broadcast, own=range(0))
+        if not as_rows:
+            self._news = ray.put({"state": as_arrays(self._statistics.state())})
+
+    def states(self) -> list[dict[str, np.ndarray]]:
+        """Every actor's state, after the last broadcast."""
+        news, self._news = self._news, None
+        return self._call("state", news)
+
+
+def rows_are_smaller(config: Config, broadcast: Broadcast) -> bool:
+    """Whether a round's rows are fewer numbers than the matrices that they change."""
+    if config.diagonal:
+        return True
+    agents, rows, parameters = broadcast.covariance.shape
+    inverses = 0
+    if config.networked:
+        inverses = config.agents if config.algorithm == "fn-ucb" else 1
+    return agents * rows * (2 if config.networked else 1) <= parameters * (1 + inverses)
+
+
+@ray.remote
+class ServerActor:
+    """The epoch loop of one simulation over agents in actors."""
+
+    def __init__(
+        self, config: Config, parts: list[range], handles: list[Any], timeout: float, seconds: float, rounds: int
+    ) -> None:
+        torch.set_num_threads(1)
+        self._config = config
+        self._cohort = RayCohort(config, parts, handles, timeout)
+        self._due = Due(seconds, rounds) if seconds or rounds else None
+
+    @ray.method(num_returns="streaming")
+    def run(self, iteration: int, states: list[Any] | None, server: dict[str, np.ndarray] | None) -> Iterator[Event]:
+        """Start (from a checkpoint's state, where there is one) and run to the horizon, event by event."""
+        try:
+            yield from self._run(iteration, states, server)
+        except Trouble as trouble:
+            yield trouble.event
+        except Exception as error:
+            yield failed(error)
+
+    def _run(self, iteration: int, states: list[Any] | None, state: dict[str, np.ndarray] | None) -> Iterator[Event]:
+        statistics = self._statistics(state)
+        server = None if statistics is None else Server(self._config, statistics)
+        yield Started(os.getpid(), self._cohort.start(statistics, iteration, states, state))
+        finished: list[Epoch] = []
+        handed_over = time.monotonic()
+        for epoch in run_epochs(self._config, self._cohort, server, iteration):
+            finished.append(epoch)
+            can_save = (epoch.round is not None or server is None) and epoch.end < self._config.horizon
+            save = can_save and self._due is not None and self._due.now()
+            if save or time.monotonic() - handed_over > HANDED_OVER_EVERY:
+                yield finished
+                finished, handed_over = [], time.monotonic()
+            if save:
+                yield State(epoch.end, self._cohort.states(), as_arrays(statistics.state()) if statistics else {})
+        yield finished
+        yield Finished(self._cohort.calls)
+
+    def _statistics(self, state: dict[str, np.ndarray] | None) -> GlobalStatistics | None:
+        config = self._config
+        if config.algorithm not in FEDERATED:
+            return None
+        dim = make_environment(config).dim
+        like = torch.empty(0, dtype=getattr(torch, config.statistics_dtype))
+        if config.algorithm == "dislinucb":
+            statistics = GlobalStatistics(config, dim, None, like)
+        else:
+            network = Network(config, dim)
+            initial = network.initial_parameters(config.seed).to(like).to(getattr(torch, config.network_dtype))
+            statistics = GlobalStatistics(config, network.parameters, initial, like)
+        if state:
+            statistics.load(as_tensors(state))
+        return statistics
