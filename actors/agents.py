@@ -29,6 +29,8 @@ class Failed:
     kind: str
     message: str
     text: str
+    plain: bool
+    """Whether the message says all: a ValueError that this project raised, not a user's own function"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,13 @@ News = dict[str, Any] | None
 def failed(error: Exception) -> Failed:
     """The exception, with the traceback below the frame that caught it."""
     own = error.__traceback__.tb_next if error.__traceback__ else None
-    return Failed(type(error).__name__, str(error), "".join(traceback.format_exception(type(error), error, own)))
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(own)]
+    return Failed(
+        kind=type(error).__name__,
+        message=str(error),
+        text="".join(traceback.format_exception(type(error), error, own)),
+        plain=isinstance(error, ValueError) and bool(frames) and frames[-1].split(".")[0] in ("fnbandit", "actors"),
+    )
 
 
 def guarded(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -95,7 +95,7 @@ class CheckpointStore:
             raise CheckpointError(f"checkpoint={location!r}: cannot be opened ({error})") from None
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint, then forget all but the last two."""
+        """Write a checkpoint, then forget all but it and the finished one before; none after it was good."""
         folder = f"{self._root}/step-{snapshot.iteration:09d}"
         self._fs.create_dir(folder, recursive=True)
         files = {}
@@ -114,8 +114,15 @@ class CheckpointStore:
         text = json.dumps(body, sort_keys=True)
         checksum = hashlib.sha256(text.encode()).hexdigest()
         self._write(f"{folder}/manifest.json", json.dumps({"sha256": checksum, "body": text}).encode())
-        for step in self._steps()[:-KEPT]:
-            self._fs.delete_dir(f"{self._root}/step-{step:09d}")
+        steps = self._steps()
+        kept = [step for step in steps if step <= snapshot.iteration and self._finished(step)][-KEPT:]
+        for step in steps:
+            if step not in kept:
+                self._fs.delete_dir(f"{self._root}/step-{step:09d}")
+
+    def clear(self) -> None:
+        """Forget all checkpoints: the run is finished."""
+        self._fs.delete_dir(self._root)
 
     def _write(self, path: str, data: bytes) -> None:
         with self._fs.open_output_stream(f"{path}.part") as stream:
@@ -126,10 +133,21 @@ class CheckpointStore:
         found = self._fs.get_file_info(pyarrow.fs.FileSelector(self._root, allow_not_found=True))
         return sorted(int(match[1]) for info in found if (match := STEP.search(info.path)))
 
+    def empty(self) -> bool:
+        """Whether no checkpoint has ever been finished here."""
+        return not any(self._finished(step) for step in self._steps())
+
+    def _finished(self, step: int) -> bool:
+        """Whether a checkpoint has its manifest, which is written last."""
+        info = self._fs.get_file_info(f"{self._root}/step-{step:09d}/manifest.json")
+        return info.type != pyarrow.fs.FileType.NotFound
+
     def latest(self) -> Snapshot | None:
-        """The newest good checkpoint, None where there never was one; CheckpointError where none is good."""
+        """The newest good checkpoint, None where none was ever finished; CheckpointError where none is good."""
         problems = []
         for step in reversed(self._steps()):
+            if not self._finished(step):
+                continue
             try:
                 return self._load(step)
             except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
@@ -168,13 +186,13 @@ class CheckpointStore:
 
 
 def on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors moved to the host's memory."""
-    return {name: tensor.detach().to("cpu") for name, tensor in tensors.items()}
+    """Copies in the host's memory, each its own: safetensors refuses tensors that share memory."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 def as_arrays(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
     """Tensors as numpy arrays, which travel between processes without a copy."""
-    return {name: tensor.numpy() for name, tensor in on_host(tensors).items()}
+    return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
 
 
 def as_tensors(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -67,6 +68,10 @@ class Run(ABC):
         self.checkpointing = checkpointing or Checkpointing()
         location = self.checkpointing.location
         self._store = CheckpointStore(location) if location else None
+        if self._store and not resume and not self._store.empty():
+            raise CheckpointError(
+                f"checkpoint={location!r}: has checkpoints of an earlier run; resume it or go elsewhere"
+            )
         self._snapshot = self._store.latest() if self._store and resume else None
         if self._snapshot is not None:
             if self._snapshot.config.replace(device=config.device) != resolved_like(config, self._snapshot.config):
@@ -106,6 +111,11 @@ class Run(ABC):
             rounds=[r for r in self._rounds if r.iteration <= iteration],
         )
         self._store.save(self._snapshot)
+
+    def clear(self) -> None:
+        """Forget the checkpoints of a run that is finished."""
+        if self._store is not None:
+            self._store.clear()
 
     @property
     def _start(self) -> int:
@@ -221,31 +231,53 @@ class RayRun(Run):
         elif isinstance(event, Stuck):
             raise SimulationError(f"{event.who} has not answered for {event.seconds:g} seconds")
         elif isinstance(event, Failed):
-            if event.kind in ("ValueError", "CheckpointError"):
+            if event.plain:
                 raise ValueError(event.message)
             raise SimulationError(f"{event.kind}: {event.message}\n\n{event.text}")
+
+    def _places(self) -> Any:
+        """A placement group for all actors; planned anew where nodes come or go while it waits.
+
+        A node that has just been lost counts as living until Ray misses its heartbeats.
+        """
+        import ray
+        from ray.util.placement_group import placement_group, remove_placement_group
+
+        options = self.options
+        share = {"CPU": options.cpus_per_actor, "GPU": options.gpus_per_actor}
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            nodes = nodes_of(ray.nodes())
+            self.parts = plan(self.config, self.environment, options, nodes)
+            group = placement_group([{k: v for k, v in share.items() if v} for _ in self.parts], strategy="SPREAD")
+            try:
+                while nodes_of(ray.nodes()) == nodes and time.monotonic() < deadline:
+                    if group.wait(1):
+                        return group
+            except BaseException:
+                remove_placement_group(group)
+                raise
+            remove_placement_group(group)
+            if time.monotonic() >= deadline:
+                raise SimulationError(
+                    f"no place for {len(self.parts)} actors x {options.cpus_per_actor:g} CPU "
+                    f"after {START_SECONDS:g} seconds: others are using the cluster"
+                )
 
     @contextmanager
     def _actors(self) -> Iterator[Any]:
         """All actors, placed together or not at all; gone afterwards."""
         import ray
-        from ray.util.placement_group import placement_group, remove_placement_group
+        from ray.util.placement_group import remove_placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         from actors.agents import AgentActor
         from actors.server import ServerActor
 
         options = self.options
-        self.parts = plan(self.config, self.environment, options, nodes_of(ray.nodes()))
-        share = {"CPU": options.cpus_per_actor, "GPU": options.gpus_per_actor}
-        group = placement_group([{k: v for k, v in share.items() if v} for _ in self.parts], strategy="SPREAD")
+        group = self._places()
         handles: list[Any] = []
         try:
-            if not group.wait(START_SECONDS):
-                raise SimulationError(
-                    f"no place for {len(self.parts)} actors x {options.cpus_per_actor:g} CPU "
-                    f"after {START_SECONDS:g} seconds: others are using the cluster"
-                )
 
             def placed(cls: Any, index: int, cpus: float, gpus: float) -> Any:
                 strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
@@ -299,8 +331,13 @@ def cluster(options: Options) -> Iterator[None]:
             memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
             shared = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else memory
             store = int(min(4e9, 0.2 * memory, 0.8 * shared))
+            # "local", because without an address Ray joins any cluster that this machine remembers, dead ones too.
             ray.init(
-                num_cpus=os.cpu_count(), object_store_memory=max(store, 80_000_000), include_dashboard=False, **quiet
+                address="local",
+                num_cpus=os.cpu_count(),
+                object_store_memory=max(store, 80_000_000),
+                include_dashboard=False,
+                **quiet,
             )
         yield
     finally:

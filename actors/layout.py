@@ -84,30 +84,36 @@ def plan(config: Config, environment: Environment, options: Options, nodes: list
     if options.gpus_per_actor:
         asked += f" and {options.gpus_per_actor:g} GPU"
     has = f"{sum(n.cpus for n in nodes):g} CPU, {sum(n.gpus for n in nodes):g} GPU"
+    needs = memory(config, environment)
+
+    def size(actors: int) -> int:
+        return ACTOR_BYTES + needs.of(math.ceil(config.agents / actors))
+
+    def room(actors: int) -> int:
+        return sum(node.actors(options, size(actors)) for node in nodes)
+
     if config.algorithm.startswith("pooled"):
         actors = 1
     elif options.agents_per_actor == "auto":
-        actors = min(config.agents, slots)
+        most = min(config.agents, slots)
+        # Fewer actors take less memory, because each has a process and the shared statistics of its own.
+        actors = next((n for n in range(most, 0, -1) if room(n) >= n), min(most, len(nodes)))
     else:
         actors = math.ceil(config.agents / options.agents_per_actor)
     if actors > slots or not slots:
+        way_out = f"agents_per_actor={math.ceil(config.agents / slots)}" if slots else "no node has what one asks for"
         raise ValueError(
             f"agents_per_actor={options.agents_per_actor}: {max(actors, 1)} actors x {asked} do not fit "
-            f"on {len(nodes)} nodes with {has}; {slots} actors fit: "
-            f"agents_per_actor={math.ceil(config.agents / slots) if slots else 'auto on a larger cluster'}"
+            f"on {len(nodes)} nodes with {has}; {slots} actors fit: {way_out}"
         )
-    parts = split(config.agents, actors)
-    needs = memory(config, environment)
-    most = max(len(part) for part in parts)
-    size = ACTOR_BYTES + needs.of(most)
-    room = sum(node.actors(options, size) for node in nodes)
-    if room < actors:
+    if room(actors) < actors:
         total = sum(node.memory for node in nodes)
         fits = max(0, int((total / actors - ACTOR_BYTES - needs.shared) / needs.per_agent)) * actors
         raise ValueError(
             f"agents={config.agents}: {actors} actors x ({readable(ACTOR_BYTES)} + {readable(needs.shared)} shared + "
-            f"{most} agents x {readable(needs.per_agent)}) = {readable(actors * size)} of memory, "
+            f"{math.ceil(config.agents / actors)} agents x {readable(needs.per_agent)}) = "
+            f"{readable(actors * size(actors))} of memory, "
             f"the {len(nodes)} nodes have {readable(total)}; about {fits} agents fit"
             + ("" if config.diagonal else ", or use diagonal=true")
         )
-    return parts
+    return split(config.agents, actors)

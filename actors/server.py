@@ -23,6 +23,8 @@ from fnbandit.network import Network
 from fnbandit.server import GlobalStatistics, Server
 from fnbandit.simulation import Epoch, joined, run_epochs
 
+START_SECONDS = 60.0
+"""How long an actor's process may take to start, at least, before it is called stuck."""
 HANDED_OVER_EVERY = 0.2
 """Seconds between two hand-overs of finished epochs to the driver."""
 
@@ -95,22 +97,23 @@ class RayCohort:
         """Make all groups; the actors' process ids."""
         self._statistics = statistics
         parts = states or [None] * len(self._handles)
-        return self._wait([h.start.remote(iteration, p, server) for h, p in zip(self._handles, parts, strict=True)])
+        refs = [h.start.remote(iteration, p, server) for h, p in zip(self._handles, parts, strict=True)]
+        return self._wait(refs, max(self._timeout, START_SECONDS))
 
     def _call(self, method: str, *args: Any) -> list[Any]:
         """Call all actors and wait for all answers."""
         self.calls += len(self._handles)
-        return self._wait([getattr(handle, method).remote(*args) for handle in self._handles])
+        return self._wait([getattr(handle, method).remote(*args) for handle in self._handles], self._timeout)
 
-    def _wait(self, refs: list[Any]) -> list[Any]:
-        deadline = time.monotonic() + self._timeout
+    def _wait(self, refs: list[Any], timeout: float) -> list[Any]:
+        deadline = time.monotonic() + timeout
         answers: dict[Any, Any] = {}
         waiting = list(refs)
         while waiting:
             # One at a time: the first failure is seen at once, whoever is still running.
             ready, waiting = ray.wait(waiting, num_returns=1, timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
-                raise Trouble(Stuck(self._who(refs.index(waiting[0])), self._timeout))
+                raise Trouble(Stuck(self._who(refs.index(waiting[0])), timeout))
             answers[ready[0]] = self._get(ready[0], refs.index(ready[0]))
         return [answers[ref] for ref in refs]
 
@@ -195,15 +198,19 @@ class ServerActor:
         yield Started(os.getpid(), self._cohort.start(statistics, iteration, states, state))
         finished: list[Epoch] = []
         handed_over = time.monotonic()
-        for epoch in run_epochs(self._config, self._cohort, server, iteration):
-            finished.append(epoch)
-            can_save = (epoch.round is not None or server is None) and epoch.end < self._config.horizon
-            save = can_save and self._due is not None and self._due.now()
-            if save or time.monotonic() - handed_over > HANDED_OVER_EVERY:
-                yield finished
-                finished, handed_over = [], time.monotonic()
-            if save:
-                yield State(epoch.end, self._cohort.states(), as_arrays(statistics.state()) if statistics else {})
+        try:
+            for epoch in run_epochs(self._config, self._cohort, server, iteration):
+                finished.append(epoch)
+                can_save = (epoch.round is not None or server is None) and epoch.end < self._config.horizon
+                save = can_save and self._due is not None and self._due.now()
+                if save or time.monotonic() - handed_over > HANDED_OVER_EVERY:
+                    yield finished
+                    finished, handed_over = [], time.monotonic()
+                if save:
+                    yield State(epoch.end, self._cohort.states(), as_arrays(statistics.state()) if statistics else {})
+        except Trouble:
+            yield finished
+            raise
         yield finished
         yield Finished(self._cohort.calls)
 

@@ -7,6 +7,17 @@ import os
 os.environ.setdefault("MKL_CBWR", "AUTO")
 
 from fnbandit.config import ALGORITHMS, ENVIRONMENTS, Config
+from fnbandit.records import find_runs, read_run, read_sweep
 from fnbandit.simulation import Communication, Result, simulate
 
-__all__ = ["ALGORITHMS", "ENVIRONMENTS", "Communication", "Config", "Result", "simulate"]
+__all__ = [
+    "ALGORITHMS",
+    "ENVIRONMENTS",
+    "Communication",
+    "Config",
+    "Result",
+    "find_runs",
+    "read_run",
+    "read_sweep",
+    "simulate",
+]

@@ -108,26 +108,51 @@ class Network:
                 delta = self._back(delta, layers[index], activations[index])
         return features
 
-    def gradient(self, layers: list[Tensor], x: Tensor, y: Tensor, out: list[Tensor]) -> Tensor:
-        """sum_r (f(x_r) - y_r) * d f(x_r; theta) / d theta, layer by layer, into `out`.
+    def unpack(self, theta: Tensor) -> list[tuple[Tensor, Tensor | None]]:
+        """A copy of theta [n, p] as contiguous (weights, bias) per layer, to be changed in place by `descend`.
 
-        `layers` and `out` are `self.layers` of theta and of the gradient's row [n, p]: in a training
-        loop that changes theta in place they are made once. Returns the residuals [n, r].
+        The first layer's bias stays in its weights, for the ones among the inputs.
         """
-        activations = self._activations(layers, x)
-        residual = self._affine(layers[-1], activations[-1])
-        if self.output_scale != 1:
-            residual *= self.output_scale
-        residual -= y[:, None]
-        delta = residual if self.output_scale == 1 else residual * self.output_scale
+        copy = {"memory_format": torch.contiguous_format}
+        layers: list[tuple[Tensor, Tensor | None]] = []
+        for index, layer in enumerate(self.layers(theta, len(theta))):
+            if self._bias and index:
+                layers.append((layer[:, :, :-1].clone(**copy), layer[:, :, -1:].clone(**copy)))
+            else:
+                layers.append((layer.clone(**copy), None))
+        return layers
+
+    def pack(self, layers: list[tuple[Tensor, Tensor | None]]) -> Tensor:
+        """The way back: [n, p]."""
+        whole = [weights if bias is None else torch.cat([weights, bias], dim=2) for weights, bias in layers]
+        return torch.cat([layer.flatten(1) for layer in whole], dim=1)
+
+    def descend(
+        self, layers: list[tuple[Tensor, Tensor | None]], x: Tensor, minus_y: Tensor, keep: float, rate: float
+    ) -> Tensor:
+        """theta <- keep * theta - rate * sum_r (f(x_r) - y_r) * d f(x_r) / d theta, in place.
+
+        x [n, d, r], minus_y = -y [n, 1, r]; returns the residuals f(x_r) - y_r, [n, 1, r].
+        """
+        activations = [x]
+        for weights, bias in layers[:-1]:
+            below = activations[-1]
+            pre = torch.bmm(weights, below) if bias is None else torch.baddbmm(bias, weights, below)
+            activations.append(pre.relu_())
+        weights, bias = layers[-1]
+        residual = torch.baddbmm(minus_y, weights, activations[-1], alpha=self.output_scale)
+        if bias is not None:
+            residual += bias
+        delta = residual
         for index in reversed(range(len(layers))):
-            block, incoming = out[index], activations[index]
-            block[:, :, : incoming.shape[1]] = product(delta, incoming.mT)
-            if incoming.shape[1] < block.shape[2]:
-                block[:, :, -1] = delta.sum(-1)
+            weights, bias = layers[index]
+            below, above = activations[index], delta
             if index:
-                delta = self._back(delta, layers[index], incoming)
-        return residual.squeeze(1)
+                delta = self._back(above, weights, below)
+            weights.baddbmm_(above, below.mT, beta=keep, alpha=-rate * self.output_scale)
+            if bias is not None:
+                bias.mul_(keep).sub_(above.sum(-1, keepdim=True), alpha=rate * self.output_scale)
+        return residual
 
     def _back(self, delta: Tensor, layer: Tensor, activation: Tensor) -> Tensor:
         """delta [n, outputs, r] through a layer and the ReLU before it -> [n, inputs, r]."""

@@ -8,6 +8,9 @@ from torch import Tensor
 from fnbandit.config import Config
 from fnbandit.network import Network
 
+CACHE = 800_000
+"""Bytes of activations that are worked on at once on a CPU: more fall out of its second-level cache."""
+
 
 def train(
     config: Config, network: Network, start: Tensor, initial: Tensor, x: Tensor, y: Tensor
@@ -19,24 +22,44 @@ def train(
 
     Returns theta [n, p] and the mean squared error before the last step, [n].
     """
+    at_once = len(x)
+    if x.device.type == "cpu":
+        per_agent = x.shape[2] * (x.shape[1] + 2 * config.width * config.hidden_layers) * x.itemsize
+        at_once = max(1, CACHE // per_agent)
+    parts = zip(start.split(at_once), x.split(at_once), y.split(at_once), strict=True)
+    trained = [_train(config, network, *part, initial) for part in parts]
+    theta, loss = (torch.cat(values) for values in zip(*trained, strict=True))
+    if not bool(torch.isfinite(loss).all() & torch.isfinite(theta).all()):
+        rate = config.number("training_rate")
+        raise ValueError(f"training_rate={rate!r}: training diverged at {y.shape[1]} observations; try a smaller rate")
+    return theta, loss
+
+
+def _train(
+    config: Config, network: Network, start: Tensor, x: Tensor, y: Tensor, initial: Tensor
+) -> tuple[Tensor, Tensor]:
     regularization = config.number("regularization")
     count = x.shape[2]
     if config.training_loss == "paper":
-        scale, decay, anchor = 1.0, config.width * regularization, initial
+        scale, decay = 1.0, config.width * regularization
     else:
-        scale, decay, anchor = 2.0 / count, regularization / count, torch.zeros_like(initial)
+        scale, decay = 2.0 / count, regularization / count
     rate = config.number("training_rate")
-    theta = start.clone()
-    gradient = torch.empty_like(theta)
-    layers, blocks = network.layers(theta, len(theta)), network.layers(gradient, len(theta))
+    if count == 1:
+        # One observation twice, at half its weight: a trailing dimension of one has other last bits.
+        x, y, scale = x.expand(-1, -1, 2), y.expand(-1, 2), scale / 2
+    minus_y = -y[:, None]
+    layers = network.unpack(start)
+    pull = network.unpack(initial[None] * (rate * decay)) if config.training_loss == "paper" else []
     residual = None
     for _ in range(int(config.number("training_steps"))):
-        residual = network.gradient(layers, x, y, out=blocks)
-        # theta <- theta - rate * (scale * gradient + decay * (theta - anchor))
-        theta.lerp_(anchor, rate * decay).sub_(gradient, alpha=rate * scale)
+        # theta <- theta - rate * (scale * gradient + decay * (theta - theta_0 or 0))
+        residual = network.descend(layers, x, minus_y, keep=1 - rate * decay, rate=rate * scale)
+        for layer, towards in zip(layers, pull, strict=False):
+            for values, initial_values in zip(layer, towards, strict=True):
+                if values is not None and initial_values is not None:
+                    values += initial_values
+    theta = network.pack(layers)
     if residual is None:
-        residual = network.predict(theta, x) - y
-    loss = torch.bmm(residual[:, None], residual[:, :, None]).flatten() / count
-    if not bool(torch.isfinite(loss).all() & torch.isfinite(theta).all()):
-        raise ValueError(f"training_rate={rate!r}: training diverged at {count} observations; try a smaller rate")
-    return theta, loss
+        residual = (network.predict(theta, x) - y)[:, None]
+    return theta, torch.bmm(residual, residual.mT).flatten() / residual.shape[2]

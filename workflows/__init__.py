@@ -1,0 +1,1 @@
+"""What a person does: run, sweep, reproduce, resume, report, browse."""

@@ -1,0 +1,327 @@
+"""The command line as a person uses it: what it prints, what it leaves, how it fails, how it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import fnbandit
+from fnbandit import Config, read_run, read_sweep
+from fnbandit.records import ROUNDS, TRACE, read_stream
+from workflows.command_line import COMMANDS, main
+
+SMALL = ["--agents", "3", "--horizon", "40", "--engine", "local", "--no-tracking"]
+
+
+@pytest.fixture(autouse=True)
+def in_a_directory_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+def test_run_leaves_what_it_promises(tmp_path, capsys):
+    assert main(["run", *SMALL, "--out", "here", "--trigger", "logdet", "--threshold", "3"]) == 0
+    printed = capsys.readouterr().out
+    here = tmp_path / "here"
+    for word in ("regret per agent", "rounds", "bytes up", "records", "figure"):
+        assert word in printed
+    expected = fnbandit.simulate(Config(agents=3, horizon=40, trigger="logdet", threshold=3.0))
+    record = read_run(here)
+    assert record.finished
+    assert record.trace.schema.equals(TRACE)
+    assert record.trace.schema.metadata[b"fnbandit.schema"] == b"1"
+    assert record.rounds.schema.equals(ROUNDS)
+    columns = record.trace.to_pydict()
+    assert columns["iteration"][:4] == [1, 1, 1, 2]
+    assert columns["agent"][:4] == [0, 1, 2, 0]
+    np.testing.assert_array_equal(np.reshape(columns["arm"], (40, 3)), expected.arms)
+    np.testing.assert_array_equal(np.reshape(columns["reward"], (40, 3)), expected.rewards)
+    np.testing.assert_array_equal(np.reshape(columns["regret"], (40, 3)), expected.regret)
+    np.testing.assert_array_equal(np.reshape(columns["weight"], (40, 3))[:, 0], expected.weight)
+    rounds = record.rounds.to_pydict()
+    assert rounds["iteration"] == expected.rounds
+    assert rounds["triggered"] == [list(r.triggered) for r in expected.round_records]
+    assert rounds["bytes_up"] == expected.communication.bytes_up.tolist()
+    assert all(measure > 3 for measure in rounds["measure"])
+    summary = record.summary
+    assert summary["regret"] == pytest.approx(expected.regret.sum(0).mean())
+    assert summary["rounds"] == len(expected.rounds)
+    assert summary["bytes_up"] == expected.communication.total.bytes_up
+    assert summary["versions"]["torch"].startswith("2.")
+    assert tomllib.loads((here / "config.toml").read_text())["threshold"] == 3.0
+    assert (here / "figures" / "regret.png").read_bytes()[:4] == b"\x89PNG"
+    assert not list(here.glob("*.arrows"))
+
+
+def test_several_seeds_and_a_file_with_flags_on_top(tmp_path):
+    (tmp_path / "my.toml").write_text('agents = 2\nhorizon = 30\nseeds = 2\nengine = "local"\ntracking = false\n')
+    assert main(["run", "my.toml", "--horizon", "20", "--out", "here"]) == 0
+    for seed in (0, 1):
+        summary = read_run(f"here/seed={seed}").summary
+        config = summary["config"]
+        assert (config["agents"], config["horizon"], config["seed"]) == (2, 20, seed)
+
+
+def test_thinned_traces(tmp_path):
+    for detail, rows in (("mean", 40), ("none", 0)):
+        assert main(["run", *SMALL, "--out", detail, "--trace", detail]) == 0
+        trace = read_run(detail).trace
+        assert len(trace) == rows
+        assert read_run(detail).summary["iterations"] == 40
+    full = fnbandit.simulate(Config(agents=3, horizon=40))
+    np.testing.assert_allclose(read_run("mean").trace["regret"].to_numpy(), full.regret.mean(1))
+
+
+def test_sweep_is_one_data_set_and_goes_on_where_it_stopped(capsys):
+    command = ["sweep", "--agents", "1,2", "--threshold", "2.5,4", "--trigger", "logdet", "--horizon", "30", "--seeds", "2",
+               "--engine", "local", "--no-tracking", "--out", "here"]  # fmt: skip
+    assert main(command) == 0
+    data = read_sweep("here")
+    table = data.to_table()
+    assert len(table) == 2 * 2 * 30 * (1 + 2)
+    assert {"agents", "threshold", "seed"} <= set(table.column_names)
+    assert len(data.to_table(filter=(pa.compute.field("agents") == 2) & (pa.compute.field("seed") == 1))) == 2 * 30 * 2
+    for figure in ("regret", "regret-against-agents", "rounds-against-threshold"):
+        assert os.path.exists(f"here/figures/{figure}.png"), figure
+    before = os.path.getmtime("here/agents=1/threshold=2.5/seed=0/trace.parquet")
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "8 of 8 runs are finished already" in capsys.readouterr().out
+    assert os.path.getmtime("here/agents=1/threshold=2.5/seed=0/trace.parquet") == before
+    assert main([*command[:-1], "here", "--width", "10"]) == 2
+
+
+def test_a_sweep_from_a_file(tmp_path):
+    (tmp_path / "s.toml").write_text(
+        'agents = [1, 2]\ntrigger = ["always", "period"]\nhorizon = 20\nengine = "local"\n'
+    )
+    assert main(["sweep", "s.toml", "--no-tracking", "--out", "here"]) == 0
+    assert read_run("here/agents=2/trigger=period/seed=0").summary["rounds"] == 2
+
+
+SLOW = """
+import sys, time
+sys.argv = ["fnbandit"]
+import fnbandit.records as records
+original = records.RecordWriter.write
+def slow(self, epoch):
+    original(self, epoch)
+    time.sleep(0.03)
+records.RecordWriter.write = slow
+import workflows.runner
+workflows.runner.RecordWriter.write = slow
+from workflows.command_line import main
+if __name__ == "__main__":
+    sys.exit(main({argv!r}))
+"""
+
+
+def start_slow(argv):
+    """The command in a process of its own, slowed down so that it can be caught in the middle."""
+    return subprocess.Popen(
+        [sys.executable, "-c", SLOW.format(argv=argv)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.05)
+
+
+def rows_in(path):
+    return len(read_stream(path)) if path.exists() else 0
+
+
+@pytest.mark.parametrize("killed_by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_that_is_killed_and_resumed_equals_one_that_was_not(tmp_path, killed_by):
+    argv = ["sweep", "--agents", "2,3", "--horizon", "60", "--engine", "local", "--no-tracking",
+            "--checkpoint-seconds", "0.2"]  # fmt: skip
+    assert main([*argv, "--out", "undisturbed"]) == 0
+    process = start_slow([*argv, "--out", "killed"])
+    second = tmp_path / "killed" / "agents=3" / "seed=0"
+    wait_for(lambda: rows_in(second / "trace.arrows") > 60)
+    process.send_signal(killed_by)
+    process.communicate(timeout=60)
+    assert process.returncode == (-9 if killed_by == signal.SIGKILL else 130)
+    unfinished = read_run(second)
+    assert unfinished.summary["status"] == ("running" if killed_by == signal.SIGKILL else "interrupted")
+    assert 60 < len(unfinished.trace) < 180
+    assert list((second / "checkpoints").glob("step-*"))
+    assert main(["resume", "killed"]) == 0
+    for part in ("agents=2/seed=0", "agents=3/seed=0"):
+        one, other = read_run(f"undisturbed/{part}"), read_run(f"killed/{part}")
+        assert one.trace.equals(other.trace)
+        assert one.rounds.drop_columns(["seconds"]).equals(other.rounds.drop_columns(["seconds"]))
+        assert one.summary["bytes_up"] == other.summary["bytes_up"]
+
+
+def test_records_survive_a_cut_anywhere(tmp_path):
+    process = start_slow(["run", *SMALL, "--out", "here"])
+    stream = tmp_path / "here" / "trace.arrows"
+    wait_for(lambda: rows_in(stream) > 30)
+    process.kill()
+    process.communicate()
+    whole = read_stream(stream)
+    data = stream.read_bytes()
+    for cut in range(0, len(data), 97):
+        stream.write_bytes(data[:cut])
+        part = read_stream(stream)
+        assert part.equals(whole.slice(0, len(part)))
+        assert len(part) % 3 == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["rum"], "did you mean 'run'"),
+        (["run", "--agnets", "3"], "did you mean --agents"),
+        (["run", "--agents", "0"], "agents=0"),
+        (["run", "--agents", "many"], "agents"),
+        (["run", "--trigger", "sometimes"], "trigger='sometimes'"),
+        (["run", "--threshold", "-1"], "threshold"),
+        (["run", "--environment", "cosines"], "did you mean 'cosine'"),
+        (["run", "--environment", "nowhere.csv", "--engine", "local"], "no such file"),
+        (["run", "missing.toml"], "missing.toml: no such file"),
+        (["run", "bad.toml"], "bad.toml: is no TOML"),
+        (["run", "key.toml"], "did you mean 'agents'"),
+        (["run", "list.toml"], "fnbandit sweep"),
+        (["run", "--agents", "1,2"], "fnbandit sweep"),
+        (["run", "--seeds", "0"], "seeds=0"),
+        (["run", "--preset", "papers"], "preset='papers'"),
+        (["run", "--device", "cuda", "--engine", "local"], "device='cuda'"),
+        (["run", "--agents-per-actor", "none"], "agents_per_actor='none'"),
+        (["run", "--agents", "100000000", "--engine", "local"], "agents fit"),
+        (["sweep", "--agents", "1,1"], "stands twice"),
+        (["resume", "nowhere"], "no study.json"),
+        (["report", "nowhere"], "has no run"),
+        (["report"], "expected the directory"),
+        (["reproduce", "fig1z"], "did you mean 'fig1"),
+        (["ui"], "no store yet"),
+        (["algorithms", "more"], "no argument"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, argv, line):
+    (tmp_path / "bad.toml").write_text("agents = = 3")
+    (tmp_path / "key.toml").write_text("agnets = 3")
+    (tmp_path / "list.toml").write_text("agents = [3, 4]")
+    if torch_has_cuda() and "cuda" in argv:
+        pytest.skip("there is a CUDA device here")
+    assert main(argv) == 2
+    printed = capsys.readouterr()
+    assert line in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("fnbandit: ")
+    assert "Traceback" not in printed.out + printed.err
+    assert not (tmp_path / "runs").exists()
+
+
+def torch_has_cuda():
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def test_a_corrupt_checkpoint_and_a_nan_reward_lose_nothing(tmp_path, capsys, monkeypatch):
+    (tmp_path / "rewards_of_mine.py").write_text(
+        "import numpy as np\ncalls = 0\ndef late_nan(x):\n    global calls\n    calls += 1\n"
+        "    return x[:, 0] * (np.nan if calls > 4 and len(x) > 2 else 1)\n"
+    )
+    argv = ["run", "--environment", "rewards_of_mine:late_nan", "--agents", "1", "--horizon", "120", "--engine", "local",
+            "--no-tracking", "--out", "here", "--checkpoint-seconds", "0.001"]  # fmt: skip
+    assert main(argv) == 2
+    assert "late_nan" in capsys.readouterr().err
+    record = read_run("here")
+    assert record.summary["status"] == "failed"
+    assert len(record.trace) >= 32
+    rows = len(record.trace)
+    for file in (tmp_path / "here" / "checkpoints").glob("*/agents.safetensors"):
+        file.write_bytes(file.read_bytes()[:-9])
+    assert main(["resume", "here"]) == 2
+    assert "no good checkpoint" in capsys.readouterr().err
+    assert len(read_run("here").trace) == rows
+
+
+def test_report_and_reproduce(tmp_path, capsys):
+    assert main(["reproduce"]) == 0
+    assert "fig1a" in capsys.readouterr().out
+    assert main(["run", *SMALL, "--out", "a"]) == 0
+    assert main(["run", *SMALL, "--out", "b", "--algorithm", "linear-ucb"]) == 0
+    capsys.readouterr()
+    assert main(["report", "a", "b", "--out", "both"]) == 0
+    printed = capsys.readouterr().out
+    assert "linear-ucb" in printed
+    assert (tmp_path / "both" / "regret.png").exists()
+
+
+def test_theory_environments_algorithms_and_help(capsys):
+    assert main(["theory", "--agents", "2", "--horizon", "40"]) == 0
+    assert "nu_TKN" in capsys.readouterr().out
+    assert main(["environments"]) == 0
+    assert "package.module:function" in capsys.readouterr().out
+    assert main(["algorithms"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in fnbandit.ALGORITHMS)
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"fnbandit {name}" in printed for name in COMMANDS)
+    with pytest.raises(SystemExit) as end:
+        main(["run", "--help"])
+    assert not end.value.code
+    printed = capsys.readouterr().out
+    for name in Config.__dataclass_fields__:
+        assert f"--{name.replace('_', '-')}" in printed, name
+
+
+def test_dry_run_shows_config_layout_and_memory(tmp_path, capsys):
+    assert main(["run", "--preset", "theory", "--horizon", "50", "--agents", "2", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "1.04" in printed  # lambda = 1 + 2/50
+    assert "layout" in printed
+    assert "memory" in printed
+    assert not (tmp_path / "runs").exists()
+
+
+def test_through_the_real_entry_point(tmp_path):
+    for command in (
+        [os.path.join(os.path.dirname(sys.executable), "fnbandit"), "run"],
+        [sys.executable, "-m", "workflows.run"],
+    ):
+        done = subprocess.run([*command, *SMALL, "--out", command[-1][:3]], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert "regret per agent" in done.stdout
+    done = subprocess.run([sys.executable, "-m", "workflows.run", "--agents", "0"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "fnbandit: agents=0: expected a whole number, at least 1\n"
+
+
+def test_runs_and_sweeps_on_ray_leave_the_same_records(ray_cluster):
+    assert (
+        main(
+            ["sweep", "--agents", "2,4", "--horizon", "40", "--no-tracking", "--out", "ray", "--cpus-per-actor", "0.5"]
+        )
+        == 0
+    )
+    assert (
+        main(["sweep", "--agents", "2,4", "--horizon", "40", "--no-tracking", "--out", "local", "--engine", "local"])
+        == 0
+    )
+    for part in ("agents=2/seed=0", "agents=4/seed=0"):
+        assert read_run(f"ray/{part}").trace.equals(read_run(f"local/{part}").trace)
+        assert "actors" in read_run(f"ray/{part}").summary["layout"]
+
+
+def test_json_files_are_plain(tmp_path):
+    assert main(["run", *SMALL, "--out", "here"]) == 0
+    for name in ("summary.json", "study.json"):
+        json.loads((tmp_path / "here" / name).read_text())

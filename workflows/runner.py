@@ -1,0 +1,342 @@
+"""Carrying out a study: runs side by side, their records, their window in MLflow, a summary at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import logging
+import platform
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from rich.console import Console
+from rich.table import Table
+
+from actors.engine import LocalRun, RayRun, Run, cluster
+from actors.layout import nodes_of
+from fnbandit.capacity import check_local, readable
+from fnbandit.environments import make_environment
+from fnbandit.groups import resolve_device
+from fnbandit.records import RecordWriter, RunRecord, read_run, write_json
+from workflows.progress import Progress
+from workflows.study import Point, Study
+from workflows.tracking import Tally, Tracker
+
+log = logging.getLogger("fnbandit")
+PACKAGES = ("fnbandit", "torch", "numpy", "pyarrow", "ray", "mlflow")
+
+
+class Interrupted(Exception):  # noqa: N818
+    """The user has asked to stop; what is there can be resumed."""
+
+
+def execute(study: Study, console: Console) -> int:
+    """Run what is not finished of a study; the exit code."""
+    check(study)
+    study.save()
+    todo = [point for point in study.points if not is_finished(study, point)]
+    if len(todo) < len(study.points):
+        console.print(f"{len(study.points) - len(todo)} of {len(study.points)} runs are finished already")
+    if todo:
+        with ExitStack() as stack:
+            stack.enter_context(interrupts())
+            if study.settings.engine == "ray":
+                stack.enter_context(cluster(study.settings.options()))
+            tracker = None
+            if study.settings.tracking:
+                tracker = Tracker(study.settings.tracking_uri, study.name, parent=len(study.points) > 1)
+            progress = stack.enter_context(Progress(console))
+            try:
+                run_points(study, todo, tracker, progress)
+            finally:
+                if tracker is not None:
+                    tracker.close()
+    report(study, console)
+    return 0
+
+
+def check(study: Study) -> None:
+    """Raise on what can be seen to be wrong before anything is written or started."""
+    seen = set()
+    for config in (point.config for point in study.points):
+        task = (config.environment, config.label, config.arms, config.dim, config.agents)
+        if task in seen:
+            continue
+        seen.add(task)
+        environment = make_environment(config)
+        if study.settings.engine == "local" or not study.settings.gpus_per_actor:
+            resolve_device(config.device)
+        if study.settings.engine == "local":
+            check_local(config, environment)
+
+
+def run_points(study: Study, todo: list[Point], tracker: Tracker | None, progress: Progress) -> None:
+    """Run points side by side, as many as there is room for; the first failure stops the others."""
+    side_by_side, per_actor = room(study, todo)
+    stop = threading.Event()
+    with ThreadPoolExecutor(side_by_side, thread_name_prefix="fnbandit-run") as pool:
+        futures: list[Future[None]] = []
+        try:
+            for point in todo:
+                worker = Worker(study, point, tracker, progress, stop, per_actor)
+                futures.append(pool.submit(worker.run))
+            pending = set(futures)
+            while pending:
+                # In slices, because a wait without end would not let Ctrl-C through.
+                done, pending = wait(pending, timeout=0.5, return_when=FIRST_EXCEPTION)
+                if any(future.exception() for future in done):
+                    break
+        finally:
+            stop.set()
+            for future in futures:
+                future.cancel()
+        for future in futures:
+            if not future.cancelled() and (error := future.exception()) and not isinstance(error, Interrupted):
+                raise error
+
+
+def room(study: Study, todo: list[Point]) -> tuple[int, int | None]:
+    """How many runs go side by side, and the agents per actor that leave room for them (None: as asked)."""
+    settings = study.settings
+    if settings.engine == "local" or len(todo) == 1:
+        return 1, None
+    import ray
+
+    slots = max(1, sum(node.actors(settings.options()) for node in nodes_of(ray.nodes())))
+    side_by_side = min(len(todo), slots)
+    if settings.agents_per_actor != "auto":
+        most = max(-(-point.config.agents // int(settings.agents_per_actor)) for point in todo)
+        return max(1, min(side_by_side, slots // most)), None
+    return side_by_side, slots // side_by_side
+
+
+class Worker:
+    """One run from its last checkpoint, or its start, to its end, with all that it leaves behind."""
+
+    def __init__(
+        self,
+        study: Study,
+        point: Point,
+        tracker: Tracker | None,
+        progress: Progress,
+        stop: threading.Event,
+        actors: int | None,
+    ) -> None:
+        self._study, self._point, self._tracker = study, point, tracker
+        self._progress, self._stop, self._actors = progress, stop, actors
+        self._directory = study.directory / point.path
+
+    def run(self) -> None:
+        if self._stop.is_set():
+            raise Interrupted
+        point, settings = self._point, self._study.settings
+        run = self._make()
+        self._directory.mkdir(parents=True, exist_ok=True)
+        resolved = {k: v for k, v in dataclasses.asdict(run.config).items() if v is not None}
+        (self._directory / "config.toml").write_text(tomli_w.dumps(resolved))
+        tally = Tally(run.config)
+        facts = self._facts(run)
+        self._summarise("running", tally, facts)
+        name = point.label or default_label(self._study, point)
+        window = None
+        if self._tracker is not None:
+            tags = {"git_commit": facts["commit"], "device": facts["device"], "engine": settings.engine}
+            tags |= {f"version.{package}": version for package, version in facts["versions"].items()}
+            window = self._tracker.run(f"{name} seed={run.config.seed}", run.config, tags)
+        bar = self._progress.add(name if len(self._study.points) > 1 else run.config.algorithm, run.config)
+        writer = RecordWriter(self._directory, run.config.number("threshold"), settings.trace)
+        status = "failed"
+        try:
+            for epoch in run.epochs():
+                writer.write(epoch)
+                due = tally.add(epoch)
+                bar.update(tally)
+                if window is not None:
+                    window.log(due)
+                if self._stop.is_set():
+                    status = "interrupted"
+                    raise Interrupted
+            status = "finished"
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
+        finally:
+            writer.close(finished=status == "finished")
+            facts["layout"] = layout_of(run)
+            self._summarise(status, tally, facts)
+            if status == "finished":
+                run.clear()
+            bar.close()
+            self._leave(window, status)
+
+    def _make(self) -> Run:
+        point, settings = self._point, self._study.settings
+        checkpointing = settings.checkpointing(self._study.directory, point.path)
+        if settings.engine == "local":
+            return LocalRun(point.config, checkpointing, resume=True)
+        options = settings.options()
+        if self._actors is not None:
+            options = dataclasses.replace(options, agents_per_actor=-(-point.config.agents // self._actors))
+        return RayRun(point.config, options, checkpointing, resume=True)
+
+    def _facts(self, run: Run) -> dict[str, Any]:
+        return {
+            "label": self._point.label,
+            "engine": self._study.settings.engine,
+            "layout": layout_of(run),
+            "device": str(resolve_device(run.config.device)),
+            "versions": versions(),
+            "commit": git_commit(),
+        }
+
+    def _summarise(self, status: str, tally: Tally, facts: dict[str, Any]) -> None:
+        body = {
+            "version": 1,
+            "status": status,
+            **tally.summary(),
+            "seed": tally.config.seed,
+            "config": dataclasses.asdict(tally.config),
+            **facts,
+        }
+        write_json(self._directory / "summary.json", body)
+
+    def _leave(self, window: Any, status: str) -> None:
+        """Figures, and everything into MLflow."""
+        from workflows.figures import draw
+
+        if status == "finished":
+            draw([read_run(self._directory)], self._directory / "figures")
+        if window is not None:
+            files = [
+                self._directory / name for name in ("config.toml", "summary.json", "trace.parquet", "rounds.parquet")
+            ]
+            files += sorted((self._directory / "figures").glob("*.png"))
+            mlflow_status = {"finished": "FINISHED", "interrupted": "KILLED"}.get(status, "FAILED")
+            window.finish(mlflow_status, [path for path in files if path.exists()])
+
+
+def layout_of(run: Run) -> str:
+    """How the agents sat."""
+    if not isinstance(run, RayRun):
+        return "in one process"
+    return f"{len(run.parts)} actors x {max((len(p) for p in run.parts), default=0)} agents"
+
+
+def is_finished(study: Study, point: Point) -> bool:
+    """Whether a run has been to its end."""
+    path = study.directory / point.path
+    return (path / "summary.json").exists() and read_run(path).finished
+
+
+def default_label(study: Study, point: Point) -> str:
+    """A run's name from what its study varies: 'cosine N=10 D=5'."""
+    config = point.config
+    words = [config.environment, config.algorithm, f"N={config.agents}"]
+    if config.trigger in ("logdet", "diagonal"):
+        words.append(f"D={config.threshold}")
+    parts = [p for p in point.path.split("/") if "=" in p and not p.startswith(("agents=", "threshold=", "seed="))]
+    return " ".join([*words, *parts])
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of what results depend on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "none"
+    return found
+
+
+def git_commit() -> str:
+    """The commit of the checkout that this package runs from, if it is one."""
+    here = Path(__file__).resolve().parent.parent
+    try:
+        done = subprocess.run(["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return done.stdout.strip() if done.returncode == 0 else "unknown"
+
+
+@contextmanager
+def interrupts() -> Iterator[None]:
+    """Let a polite SIGTERM, as clusters send it, end a study as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    earlier = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+
+
+def report(study: Study, console: Console) -> None:
+    """The table, the figures and where everything is."""
+    runs = [read_run(study.directory / point.path) for point in study.points]
+    runs = [run for run in runs if run.finished]
+    published = {p.label: p.published for p in study.points if p.label and p.published is not None}
+    figures = show(runs, study.directory / "figures", console, study.title, published)
+    console.print(f"records  {study.directory}")
+    for path in figures:
+        console.print(f"figure   {path}", soft_wrap=True)
+    if study.settings.tracking:
+        store = study.settings.tracking_uri
+        console.print("MLflow   " + (f"{store}" if store and "://" in store and "http" in store else "fnbandit ui"))
+
+
+def show(
+    runs: list[RunRecord],
+    out: Path,
+    console: Console,
+    title: str | None = None,
+    published: dict[str, float] | None = None,
+) -> list[Path]:
+    """A table of runs (over seeds: means), and their figures."""
+    import numpy as np
+
+    from workflows.figures import draw, group
+
+    if not runs:
+        return []
+    table = Table(title=title, title_justify="left")
+    table.add_column("run")
+    for name in ("seeds", "regret per agent", "rounds", "bytes up", "bytes down", "seconds"):
+        table.add_column(name, justify="right")
+    for label, members in group(runs).items():
+        regret = np.array([run.summary["regret"] for run in members])
+        spread = (
+            regret.std(ddof=1) / np.sqrt(len(regret))
+            if len(regret) > 1
+            else members[0].summary["regret_standard_error"]
+        )
+
+        def mean(key: str, members: list[RunRecord] = members) -> float:
+            return float(np.mean([run.summary[key] for run in members]))
+
+        table.add_row(
+            label,
+            str(len(members)),
+            f"{regret.mean():.2f} ± {spread:.2f}",
+            f"{mean('rounds'):.1f}".removesuffix(".0"),
+            readable(mean("bytes_up")),
+            readable(mean("bytes_down")),
+            f"{mean('seconds'):.1f}",
+        )
+    console.print(table)
+    console.print(
+        "± is the standard error over " + ("seeds" if any(len(m) > 1 for m in group(runs).values()) else "agents")
+    )
+    return draw(runs, out, title, published)
