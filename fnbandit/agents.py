@@ -7,14 +7,14 @@ from torch import Tensor
 
 from fnbandit.confidence import combined, global_bound, local_bound
 from fnbandit.config import Config
-from fnbandit.covariance import Diagonal, DiagonalEpoch, Full, FullEpoch, diagonal_gain
+from fnbandit.covariance import Diagonal, DiagonalEpoch, Full, FullEpoch, Local, diagonal_gain
 from fnbandit.environments import Environment
 from fnbandit.groups import Group
 from fnbandit.messages import Upload
 from fnbandit.network import Network
 from fnbandit.server import GlobalStatistics
 from fnbandit.training import train
-from fnbandit.weighting import DomainRatio, weight_at
+from fnbandit.weighting import DomainRatio, needs_global, weight_at
 
 LOOKS_ON_ACCELERATOR = 8
 """Iterations between two looks at the trigger where looking means waiting for a device."""
@@ -57,20 +57,20 @@ class AgentGroup(Group):
         config, n = self.config, len(self.agents)
         self.own_parameters = self._initial.to(self.network_dtype).repeat(n, 1)
         """theta_i [n, p]"""
-        self._inputs = self.own_parameters.new_empty(n, self.network.inputs_dim, config.horizon)
+        self._inputs = self.own_parameters.new_zeros(n, self.network.padded_dim, config.horizon)
         peers = self.statistics.peers
-        self.local: Full | Diagonal
+        self.local: Full | Local | Diagonal
         """V_local,i"""
         if config.diagonal:
             self.local = Diagonal(n, self.parameters, config.number("regularization"), self.like)
         elif peers is not None:
             self.local = Full.view(peers[self.agents.start : self.agents.stop])
         else:
-            self.local = Full(n, self.parameters, config.number("regularization"), self.like)
+            self.local = Local(n, self.parameters, config.number("regularization"), self.like)
         self._ratio = None
         if config.weight == "theory":
             domain = torch.from_numpy(environment.domain(config.domain_sample)).to(self.like)
-            self._ratio = DomainRatio(self._features(domain[None])[0], self.local)
+            self._ratio = DomainRatio(self._features(domain[None])[0], self.local, n)
 
     def saved(self) -> dict[str, int | None]:
         names = super().saved()
@@ -78,14 +78,18 @@ class AgentGroup(Group):
             names |= {"own_parameters": None, "_inputs": 2}
             if self.config.diagonal:
                 names["local.diagonal"] = None
-            elif self.statistics.peers is None:
-                names["local.inverse"] = None
             if self._ratio is not None:
                 names["_ratio.variances"] = None
         return names
 
+    def state(self) -> dict[str, Tensor]:
+        own = {"local": self.local.state()} if self.config.networked and isinstance(self.local, Local) else {}
+        return super().state() | own
+
     def load(self, iteration: int, state: dict[str, Tensor]) -> None:
         super().load(iteration, state)
+        if self.config.networked and isinstance(self.local, Local):
+            self.local.load(state["local"])
         self.start_epoch()
 
     def _features(self, contexts: Tensor) -> Tensor:
@@ -104,8 +108,9 @@ class AgentGroup(Group):
         """(1 - alpha) UCB^a + alpha UCB^b of every context, [n, arms]."""
         weight = weight_at(self.config, iteration, self.last_round, self.statistics.weight)
         self.weights[iteration - 1] = weight
-        mean, variance = self._epoch.evaluate(self._x)
         a = b = None
+        if needs_global(self.config, iteration):
+            mean, variance = self._epoch.evaluate(self._x)
         if weight < 1:
             a = global_bound(mean, variance, self._global_scale, rescale=self.config.diagonal)
         if weight > 0:
@@ -119,19 +124,23 @@ class AgentGroup(Group):
     # Alg. 1, lines 8-10
 
     def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor) -> None:
-        self._epoch.append(self._x, arms, rewards)
+        if needs_global(self.config, iteration):
+            self._epoch.append(self._x, arms, rewards)
         if self.config.trigger == "diagonal":
             self._squares += self.chosen(self._x, arms).square()
         context = self.chosen(contexts, arms)
         self._recent.append(context)
         if self.config.networked:
             assert self.network is not None
-            self._inputs[:, :, iteration - 1] = self.network.inputs(context.to(self.network_dtype)[:, None])[:, :, 0]
+            inputs = self.network.inputs(context.to(self.network_dtype)[:, None])[:, :, 0]
+            self._inputs[:, : inputs.shape[1], iteration - 1] = inputs
 
     # Alg. 1, lines 11-13
 
     def measure(self) -> Tensor:
-        """(t - t_last) * log det ratio of every agent, [n]."""
+        """(t - t_last) * log det ratio of every agent, [n]; NaN where nothing depends on it any more."""
+        if not needs_global(self.config, self.iteration):
+            return torch.full_like(self.rewards[:, 0], torch.nan)
         if self.config.trigger == "diagonal":
             gain = diagonal_gain(self._squares, self.statistics.diagonal)
         else:
@@ -179,7 +188,8 @@ class AgentGroup(Group):
         for t in range(self.last_round + 1, iteration + 1):
             contexts = self.stream.contexts(t)
             self._x = self._features(contexts)
-            self._epoch.evaluate(self._x)
+            if needs_global(self.config, t):
+                self._epoch.evaluate(self._x)
             self.learn(t, contexts, self.arms[:, t - 1], self.rewards[:, t - 1])
 
     # Alg. 1, lines 14-18

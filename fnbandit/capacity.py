@@ -49,7 +49,7 @@ def memory(config: Config, environment: Environment) -> Memory:
         if config.networked and config.algorithm == "fn-ucb":
             shared += config.agents * matrix * real
         elif config.networked:
-            per_agent += matrix * real
+            per_agent += matrix * real if config.diagonal else 2 * p * min(horizon, p) * real
     else:
         per_agent += matrix * real
     if not linear:

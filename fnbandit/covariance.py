@@ -18,12 +18,18 @@ from torch import Tensor
 
 CHUNK = 128
 """Rows that are absorbed at once: their k x k Cholesky factor stays small."""
+LARGE = 4_000_000
+"""Bytes from which a matrix is too large for the cache."""
 
 
 class Full:
-    """c full covariances: `inverse` [c, p, p], `log_determinant` of V / lambda [c]."""
+    """c full covariances: `inverse` [c, p, p], `log_determinant` of V / lambda [c].
 
-    def __init__(self, count: int, parameters: int, regularization: float, like: Tensor) -> None:
+    `shared` says that the one covariance serves all agents, for whom `shared_product` is made.
+    """
+
+    def __init__(self, count: int, parameters: int, regularization: float, like: Tensor, shared: bool = False) -> None:
+        self._shared = shared
         eye = torch.eye(parameters, dtype=like.dtype, device=like.device) / regularization
         self.inverse = eye.repeat(count, 1, 1)
         self.log_determinant = like.new_zeros(count)
@@ -38,6 +44,8 @@ class Full:
 
     def solve(self, x: Tensor) -> Tensor:
         """V^-1 x for x [n, k, p]; one covariance serves all n, or each its own."""
+        if self._shared:
+            return shared_product(x, self.inverse[0])
         return torch.bmm(x, self.inverse.expand(len(x), -1, -1))
 
     def quadratic(self, x: Tensor) -> Tensor:
@@ -48,16 +56,98 @@ class Full:
         """V <- V + G^T G for rows [c, k, p]; returns Z [c, k, p], by which V^-1 shrinks: V^-1 - Z^T Z."""
         changes = []
         for part in rows.split(CHUNK, dim=1):
-            # Contiguous, because memory order is among what decides a product's last bits.
-            projected = torch.bmm(part, self.inverse)
-            inner = torch.bmm(projected, part.mT)
-            inner.diagonal(dim1=1, dim2=2).add_(1)
-            factor = torch.linalg.cholesky(inner)
-            change = torch.linalg.solve_triangular(factor, projected, upper=False).contiguous()
+            change, gain = change_of(part, self.solve(part))
             shrink(self.inverse, change)
-            self.log_determinant += 2 * factor.diagonal(dim1=1, dim2=2).log().sum(-1)
+            self.log_determinant += gain
             changes.append(change)
         return torch.cat(changes, dim=1)
+
+
+class Local:
+    """c full covariances that begin as V^-1 = I / lambda - Z^T Z, with all Z kept, as long as that is smaller.
+
+    While they have fewer rows than parameters, absorbing k rows reads the rows, not p x p numbers.
+    """
+
+    def __init__(self, count: int, parameters: int, regularization: float, like: Tensor) -> None:
+        self._regularization = regularization
+        self._parameters = parameters
+        self._z = like.new_empty(count, 0, parameters)
+        self._rows = 0
+        self.dense: Full | None = None
+
+    def __len__(self) -> int:
+        return len(self._z)
+
+    def solve(self, x: Tensor) -> Tensor:
+        """V^-1 x for x [c, k, p]."""
+        if self.dense is not None:
+            return self.dense.solve(x)
+        z = self._z[:, : self._rows]
+        return x / self._regularization - torch.bmm(torch.bmm(x, z.mT), z)
+
+    def quadratic(self, x: Tensor) -> Tensor:
+        """x^T V^-1 x for x [c, k, p] -> [c, k]."""
+        return (self.solve(x) * x).sum(-1)
+
+    def absorb(self, rows: Tensor) -> Tensor:
+        """As `Full.absorb`."""
+        if self.dense is None and self._rows + rows.shape[1] > self._parameters:
+            self._make_dense(self._z[:, : self._rows])
+        if self.dense is not None:
+            return self.dense.absorb(rows)
+        first = self._rows
+        for part in rows.split(CHUNK, dim=1):
+            change, _ = change_of(part, self.solve(part))
+            end = self._rows + part.shape[1]
+            if end > self._z.shape[1]:
+                larger = self._z.new_empty(len(self._z), min(self._parameters, max(8, 2 * end)), self._parameters)
+                larger[:, : self._rows] = self._z[:, : self._rows]
+                self._z = larger
+            self._z[:, self._rows : end] = change
+            self._rows = end
+        return self._z[:, first : self._rows].clone()
+
+    def _make_dense(self, z: Tensor) -> None:
+        self.dense = Full(len(z), self._parameters, self._regularization, z)
+        shrink(self.dense.inverse, z)
+        self._z = z.new_empty(len(z), 0, self._parameters)
+
+    def state(self) -> Tensor:
+        """Z [c, rows, p] while there are fewer rows than parameters, then V^-1 [c, p, p]."""
+        return self._z[:, : self._rows].clone() if self.dense is None else self.dense.inverse.clone()
+
+    def load(self, state: Tensor) -> None:
+        """Take over another copy's `state`."""
+        if state.shape[1] < self._parameters:
+            self._z = state.to(self._z)
+            self._rows = state.shape[1]
+        else:
+            self.dense = Full.view(state.to(self._z))
+
+
+def change_of(rows: Tensor, solved: Tensor) -> tuple[Tensor, Tensor]:
+    """Z [c, k, p] for rows G [c, k, p] and G V^-1, and the gain in log det, [c]."""
+    inner = torch.bmm(solved, rows.mT)
+    inner.diagonal(dim1=1, dim2=2).add_(1)
+    factor = torch.linalg.cholesky(inner)
+    # Contiguous, because memory order is among what decides a product's last bits.
+    change = torch.linalg.solve_triangular(factor, solved, upper=False).contiguous()
+    return change, 2 * factor.diagonal(dim1=1, dim2=2).log().sum(-1)
+
+
+def shared_product(x: Tensor, matrix: Tensor) -> Tensor:
+    """x [n, k, p] times one matrix [p, p].
+
+    A small matrix stays in the cache while every agent's k rows meet it by themselves. A large one
+    is read once for all rows; those are padded to eights, so that an agent's rows fall into the same
+    tiles of the product whoever stands before them, and get the same last bits.
+    """
+    n, k, p = x.shape
+    if matrix.numel() * matrix.itemsize < LARGE:
+        return torch.bmm(x, matrix.expand(n, p, p))
+    padded = torch.nn.functional.pad(x, (0, 0, 0, -k % 8))
+    return torch.mm(padded.flatten(0, 1), matrix).unflatten(0, (n, -1))[:, :k]
 
 
 def shrink(inverse: Tensor, change: Tensor) -> None:

@@ -108,10 +108,16 @@ class Network:
                 delta = self._back(delta, layers[index], activations[index])
         return features
 
+    @property
+    def padded_dim(self) -> int:
+        """Rows of a history that training reads: inputs, then zeros up to a multiple of 8, which is faster."""
+        return -(-self.inputs_dim // 8) * 8
+
     def unpack(self, theta: Tensor) -> list[tuple[Tensor, Tensor | None]]:
         """A copy of theta [n, p] as contiguous (weights, bias) per layer, to be changed in place by `descend`.
 
-        The first layer's bias stays in its weights, for the ones among the inputs.
+        The first layer's bias stays in its weights, for the ones among the inputs, and zeros follow
+        for the zeros below them.
         """
         copy = {"memory_format": torch.contiguous_format}
         layers: list[tuple[Tensor, Tensor | None]] = []
@@ -119,12 +125,14 @@ class Network:
             if self._bias and index:
                 layers.append((layer[:, :, :-1].clone(**copy), layer[:, :, -1:].clone(**copy)))
             else:
-                layers.append((layer.clone(**copy), None))
+                zeros = self.padded_dim - layer.shape[2] if index == 0 else 0
+                layers.append((torch.nn.functional.pad(layer, (0, zeros)).clone(**copy), None))
         return layers
 
     def pack(self, layers: list[tuple[Tensor, Tensor | None]]) -> Tensor:
         """The way back: [n, p]."""
         whole = [weights if bias is None else torch.cat([weights, bias], dim=2) for weights, bias in layers]
+        whole[0] = whole[0][:, :, : self.inputs_dim]
         return torch.cat([layer.flatten(1) for layer in whole], dim=1)
 
     def descend(
@@ -132,7 +140,7 @@ class Network:
     ) -> Tensor:
         """theta <- keep * theta - rate * sum_r (f(x_r) - y_r) * d f(x_r) / d theta, in place.
 
-        x [n, d, r], minus_y = -y [n, 1, r]; returns the residuals f(x_r) - y_r, [n, 1, r].
+        x [n, padded_dim, r], minus_y = -y [n, 1, r]; returns the residuals f(x_r) - y_r, [n, 1, r].
         """
         activations = [x]
         for weights, bias in layers[:-1]:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.covariance import Diagonal, Full, shrink
+from fnbandit.covariance import Diagonal, Full, shared_product, shrink
 from fnbandit.messages import Broadcast, Upload
+from fnbandit.weighting import needs_global
 
 
 class GlobalStatistics:
@@ -22,8 +23,13 @@ class GlobalStatistics:
     def __init__(self, config: Config, parameters: int, initial: Tensor | None, like: Tensor) -> None:
         kind = Diagonal if config.diagonal else Full
         regularization = config.number("regularization")
+        self._config = config
         self._agents = config.agents
-        self.covariance: Full | Diagonal = kind(1, parameters, regularization, like)
+        self.covariance: Full | Diagonal = (
+            Diagonal(1, parameters, regularization, like)
+            if config.diagonal
+            else Full(1, parameters, regularization, like, shared=True)
+        )
         """V_last = lambda I + W_sync"""
         self.diagonal = like.new_full((1, parameters), regularization)
         """The diagonal of V_last (for the diagonal trigger)"""
@@ -85,15 +91,15 @@ class GlobalStatistics:
 
     def apply(self, broadcast: Broadcast, own: range) -> None:
         """Take in a round (Alg. 1, lines 17-18); the inverses of the agents in `own` are there."""
-        if isinstance(self.covariance, Full):
+        self.moments = broadcast.moments
+        if isinstance(self.covariance, Diagonal):
+            self.covariance.absorb(broadcast.covariance.sum(0))
+            self.diagonal = self.covariance.diagonal
+        elif needs_global(self._config, broadcast.iteration + 1):
             rows = broadcast.covariance.flatten(0, 1)
             self.covariance.absorb(rows[None])
             self.diagonal = self.diagonal + rows.square().sum(0)
-        else:
-            self.covariance.absorb(broadcast.covariance.sum(0))
-            self.diagonal = self.covariance.diagonal
-        self.moments = broadcast.moments
-        self.estimate = self.covariance.solve(self.moments[None, None])[0, 0]
+            self.estimate = self.covariance.solve(self.moments[None, None])[0, 0]
         self.parameters = broadcast.parameters
         self.weight = broadcast.weight
         self.last_round = broadcast.iteration
@@ -120,7 +126,7 @@ class GlobalStatistics:
         """
         if self.average is not None:
             if self.average.ndim == 2:
-                solved = torch.bmm(x, self.average.expand(len(x), -1, -1))
+                solved = shared_product(x, self.average)
             else:
                 solved = x * self.average
             return (solved * x).sum(-1).clamp_(min=0).sqrt_()

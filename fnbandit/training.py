@@ -8,14 +8,14 @@ from torch import Tensor
 from fnbandit.config import Config
 from fnbandit.network import Network
 
-CACHE = 800_000
-"""Bytes of activations that are worked on at once on a CPU: more fall out of its second-level cache."""
+CACHE = 2_000_000
+"""Bytes of activations that are worked on at once on a CPU: more fall out of its caches."""
 
 
 def train(
     config: Config, network: Network, start: Tensor, initial: Tensor, x: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """J gradient steps from `start` [n, p] on inputs x [n, d, t] and rewards y [n, t].
+    """J gradient steps from `start` [n, p] on a history of inputs x [n, padded_dim, t] and rewards y [n, t].
 
     paper  0.5 sum (f - y)^2 + 0.5 m lambda ||theta - theta_0||^2              (Eq. 1)
     mean   mean (f - y)^2 + 0.5 (lambda / t) ||theta||^2                       (App. E)
@@ -61,5 +61,5 @@ def _train(
                     values += initial_values
     theta = network.pack(layers)
     if residual is None:
-        residual = (network.predict(theta, x) - y)[:, None]
+        residual = (network.predict(theta, x[:, : network.inputs_dim]) - y)[:, None]
     return theta, torch.bmm(residual, residual.mT).flatten() / residual.shape[2]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.covariance import Diagonal, Full
+from fnbandit.covariance import Diagonal, Full, Local
 
 
 def weight_at(config: Config, iteration: int, last_round: int, broadcast: float) -> float:
@@ -26,6 +26,18 @@ def weight_at(config: Config, iteration: int, last_round: int, broadcast: float)
     return config.weight_value if config.weight == "constant" else broadcast
 
 
+def needs_global(config: Config, iteration: int) -> bool:
+    """Whether V_last and UCB^a still matter in an iteration or after it, with full matrices.
+
+    They do not once alpha is 1 for good and no trigger looks at log det: then they are left alone.
+    """
+    if config.diagonal or config.trigger in ("logdet", "diagonal") or not config.networked:
+        return True
+    if not config.use_global:
+        return False
+    return config.weight != "ramp" or config.first_iteration_only or iteration <= config.ramp
+
+
 class DomainRatio:
     """alpha_{t,i} = sigma_min / sigma_max over (a sample of) the domain (Alg. 1, line 15).
 
@@ -33,8 +45,7 @@ class DomainRatio:
     inverses takes off: ||Z x||^2, instead of a p x p product per point.
     """
 
-    def __init__(self, features: Tensor, local: Full | Diagonal) -> None:
-        agents = len(local.inverse)
+    def __init__(self, features: Tensor, local: Full | Local | Diagonal, agents: int) -> None:
         self._features = features
         """[points, p]"""
         self.variances = local.quadratic(features.expand(agents, -1, -1))

@@ -9,7 +9,7 @@ import torch
 from fnbandit import Config
 from fnbandit.confidence import combined, global_bound, local_bound
 from fnbandit.covariance import Diagonal, Full
-from fnbandit.weighting import DomainRatio, weight_at
+from fnbandit.weighting import DomainRatio, needs_global, weight_at
 
 LIKE = torch.empty(0, dtype=torch.float64)
 
@@ -45,18 +45,37 @@ def test_weights(settings, iteration, last, expected):
     assert weight_at(Config(**settings), iteration, last, 0.125) == expected
 
 
+@pytest.mark.parametrize(
+    ("settings", "iteration", "expected"),
+    [
+        ({"ramp": 10}, 10, True),
+        ({"ramp": 10}, 11, False),
+        ({"ramp": 10, "trigger": "period"}, 11, False),
+        ({"ramp": 10, "trigger": "logdet"}, 11, True),
+        ({"ramp": 10, "first_iteration_only": True}, 11, True),
+        ({"ramp": 10, "diagonal": True}, 11, True),
+        ({"weight": "theory"}, 1000, True),
+        ({"use_global": False}, 1, False),
+        ({"use_local": False}, 1000, True),
+        ({"algorithm": "dislinucb"}, 1000, True),
+    ],
+)
+def test_when_the_global_bound_is_needed(settings, iteration, expected):
+    assert needs_global(Config(**settings), iteration) is expected
+
+
 def test_domain_ratio_follows_the_local_covariances():
     random = np.random.default_rng(0)
     points = torch.from_numpy(random.standard_normal((9, 4)))
     full = Full(2, 4, 0.5, LIKE)
-    ratio = DomainRatio(points, full)
+    ratio = DomainRatio(points, full, 2)
     for k in (1, 3):
         ratio.shrink(full.absorb(torch.from_numpy(random.standard_normal((2, k, 4)))))
     for i in range(2):
         deviations = [float(x @ full.inverse[i] @ x) ** 0.5 for x in points]
         assert ratio.ratio()[i].item() == pytest.approx(min(deviations) / max(deviations), rel=1e-9)
     diagonal = Diagonal(2, 4, 0.5, LIKE)
-    ratio = DomainRatio(points, diagonal)
+    ratio = DomainRatio(points, diagonal, 2)
     diagonal.absorb(torch.from_numpy(random.random((2, 4))))
     ratio.replace(diagonal)
     for i in range(2):

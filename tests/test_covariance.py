@@ -8,7 +8,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnbandit.covariance import CHUNK, Diagonal, DiagonalEpoch, Full, FullEpoch, diagonal_gain, shrink
+from fnbandit.covariance import (
+    CHUNK,
+    LARGE,
+    Diagonal,
+    DiagonalEpoch,
+    Full,
+    FullEpoch,
+    Local,
+    diagonal_gain,
+    shared_product,
+    shrink,
+)
 
 LIKE = torch.empty(0, dtype=torch.float64)
 
@@ -48,6 +59,31 @@ def test_absorbing_rows_returns_what_the_inverse_lost(k):
     copy = before.clone()
     shrink(copy, change)
     assert torch.equal(copy, covariance.inverse)
+
+
+def test_local_is_full_in_another_form():
+    full, local = Full(3, 20, 0.3, LIKE), Local(3, 20, 0.3, LIKE)
+    for step, k in enumerate([1, 4, 1, 10, 3, 2, 30, 1]):
+        new = rows(3, k, 20, seed=step)
+        torch.testing.assert_close(local.absorb(new), full.absorb(new), rtol=1e-9, atol=1e-11)
+        assert (local.dense is None) == (step < 5)
+        x = rows(3, 2, 20, seed=100 + step)
+        torch.testing.assert_close(local.quadratic(x), full.quadratic(x), rtol=1e-9, atol=1e-11)
+        copy = Local(3, 20, 0.3, LIKE)
+        copy.load(local.state())
+        assert torch.equal(copy.solve(x), local.solve(x))
+
+
+@pytest.mark.parametrize("p", [30, 720])
+def test_one_matrix_for_all_gives_each_agent_the_same_bits(p):
+    matrix = rows(p, p)
+    assert (matrix.numel() * 8 > LARGE) == (p == 720)
+    for k in (2, 3, 4, 7, 10):
+        x = rows(9, k, p, seed=k)
+        together = shared_product(x, matrix)
+        torch.testing.assert_close(together, x @ matrix)
+        for i in range(9):
+            assert torch.equal(shared_product(x[i : i + 1].clone(), matrix)[0], together[i])
 
 
 def test_full_and_diagonal_answer_the_same_questions():

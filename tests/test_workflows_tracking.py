@@ -98,6 +98,8 @@ def test_a_sweep_in_sqlite_is_a_parent_with_children(tmp_path):
     parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
     assert len(parents) == 1
     assert parents[0].info.status == "FINISHED"
+    figures = {item.path for item in client.list_artifacts(parents[0].info.run_id, "figures")}
+    assert "figures/regret-against-agents.png" in figures
     children = {run.data.params["agents"]: run for run in runs if run is not parents[0]}
     assert set(children) == {"1", "2"}
     for agents, run in children.items():

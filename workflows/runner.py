@@ -52,13 +52,16 @@ def execute(study: Study, console: Console) -> int:
             tracker = None
             if study.settings.tracking:
                 tracker = Tracker(study.settings.tracking_uri, study.name, parent=len(study.points) > 1)
-            progress = stack.enter_context(Progress(console))
+            figures: list[Path] = []
             try:
-                run_points(study, todo, tracker, progress)
+                with Progress(console) as progress:
+                    run_points(study, todo, tracker, progress)
+                figures = report(study, console)
             finally:
                 if tracker is not None:
-                    tracker.close()
-    report(study, console)
+                    tracker.close(figures)
+    else:
+        report(study, console)
     return 0
 
 
@@ -283,8 +286,8 @@ def interrupts() -> Iterator[None]:
         signal.signal(signal.SIGTERM, earlier)
 
 
-def report(study: Study, console: Console) -> None:
-    """The table, the figures and where everything is."""
+def report(study: Study, console: Console) -> list[Path]:
+    """Print the table and where everything is; the figures."""
     runs = [read_run(study.directory / point.path) for point in study.points]
     runs = [run for run in runs if run.finished]
     published = {p.label: p.published for p in study.points if p.label and p.published is not None}
@@ -294,7 +297,8 @@ def report(study: Study, console: Console) -> None:
         console.print(f"figure   {path}", soft_wrap=True)
     if study.settings.tracking:
         store = study.settings.tracking_uri
-        console.print("MLflow   " + (f"{store}" if store and "://" in store and "http" in store else "fnbandit ui"))
+        console.print(f"MLflow   {store if store and store.startswith('http') else 'fnbandit ui'}")
+    return figures
 
 
 def show(

@@ -131,8 +131,10 @@ class Tracker:
     def put(self, task: Any) -> None:
         self._queue.put(task)
 
-    def close(self) -> None:
-        """Wait until everything has been sent."""
+    def close(self, figures: list[Path]) -> None:
+        """Wait until everything has been sent, a study's own figures to its parent run."""
+        if self._parent:
+            self.put(lambda tracker: tracker.send_figures(figures))
         self._queue.put(None)
         self._thread.join()
         if self._down:
@@ -180,6 +182,10 @@ class Tracker:
             run = self.client.create_run(self.experiment_id(), run_name=self._name)
             self._parent_id = run.info.run_id
         return self._parent_id
+
+    def send_figures(self, figures: list[Path]) -> None:
+        for path in figures:
+            self.client.log_artifact(self.parent_id(), str(path), "figures")
 
     def settled(self) -> None:
         """What had failed has been sent."""

@@ -35,7 +35,7 @@ class NeuralGroup(Group):
         self.theta = self._initial.repeat(self._learners, 1)
         """[learners, p]"""
         observations = config.horizon * len(agents) // self._learners
-        self._inputs = self.theta.new_zeros(self._learners, self.network.inputs_dim, observations)
+        self._inputs = self.theta.new_zeros(self._learners, self.network.padded_dim, observations)
         self._targets = self.theta.new_zeros(self._learners, observations)
         self._normals = Normals(config.seed, agents, environment.arms, self.like)
 
@@ -64,7 +64,7 @@ class NeuralGroup(Group):
             self._covariance.absorb(rows)
         part = slice((iteration - 1) * shape[1], iteration * shape[1])
         chosen = self.chosen(contexts, arms).to(self.network_dtype).unflatten(0, shape)
-        self._inputs[:, :, part] = self.network.inputs(chosen)
+        self._inputs[:, : self.network.inputs_dim, part] = self.network.inputs(chosen)
         self._targets[:, part] = rewards.to(self.network_dtype).unflatten(0, shape)
         stop = self.config.stop_training_after
         if stop is None or iteration <= stop:
