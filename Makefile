@@ -3,16 +3,19 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test test-all lint clean
+.PHONY: run test test-all lint bench clean
 
 run: $(READY)
-	$(BIN)/python -m fnbandit
+	$(BIN)/fnbandit run
 
 test: lint
 	$(BIN)/python -m pytest -m "not long"
 
 test-all: lint
 	$(BIN)/python -m pytest
+
+bench: $(READY)
+	$(BIN)/python -m workflows.benchmark
 
 lint: $(READY)
 	$(BIN)/ruff check .

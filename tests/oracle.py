@@ -81,8 +81,11 @@ class Outcome:
     theta: np.ndarray
 
 
-def run(config, environment, theta_0, horizon=None) -> Outcome:
-    """FN-UCB for every agent (Alg. 1) and the server (Alg. 2); all settings are numbers."""
+def run(config, environment, theta_0, horizon=None, clock=lambda: None) -> Outcome:
+    """FN-UCB for every agent (Alg. 1) and the server (Alg. 2); all settings are numbers.
+
+    `clock` is called before the first iteration and after every one.
+    """
     horizon = horizon or config.horizon
     N, lam = config.agents, config.regularization
     theta_0 = torch.from_numpy(np.asarray(theta_0))
@@ -101,6 +104,7 @@ def run(config, environment, theta_0, horizon=None) -> Outcome:
 
     arms, rewards, scores, weights, rounds = [], [], [], [], []
     blocks = {}
+    clock()
     for t in range(1, horizon + 1):
         weight = current_weight(config, t, t_last, alpha)
         weights.append(weight)
@@ -172,6 +176,7 @@ def run(config, environment, theta_0, horizon=None) -> Outcome:
             V_last, t_last = W_sync + lam * identity, t
             for agent in agents:
                 agent.W_new, agent.B_new = np.zeros((p0, p0)), np.zeros(p0)
+        clock()
     shape = (horizon, N)
     return Outcome(
         arms=np.array(arms).reshape(shape),

@@ -82,7 +82,8 @@ def test_thinned_traces(tmp_path):
 
 
 def test_sweep_is_one_data_set_and_goes_on_where_it_stopped(capsys):
-    command = ["sweep", "--agents", "1,2", "--threshold", "2.5,4", "--trigger", "logdet", "--horizon", "30", "--seeds", "2",
+    command = ["sweep", "--agents", "1,2", "--threshold", "2.5,4", "--trigger", "logdet", "--horizon", "30",
+               "--seeds", "2",
                "--engine", "local", "--no-tracking", "--out", "here"]  # fmt: skip
     assert main(command) == 0
     data = read_sweep("here")
@@ -237,8 +238,8 @@ def test_a_corrupt_checkpoint_and_a_nan_reward_lose_nothing(tmp_path, capsys, mo
         "import numpy as np\ncalls = 0\ndef late_nan(x):\n    global calls\n    calls += 1\n"
         "    return x[:, 0] * (np.nan if calls > 4 and len(x) > 2 else 1)\n"
     )
-    argv = ["run", "--environment", "rewards_of_mine:late_nan", "--agents", "1", "--horizon", "120", "--engine", "local",
-            "--no-tracking", "--out", "here", "--checkpoint-seconds", "0.001"]  # fmt: skip
+    argv = ["run", "--environment", "rewards_of_mine:late_nan", "--agents", "1", "--horizon", "120",
+            "--engine", "local", "--no-tracking", "--out", "here", "--checkpoint-seconds", "0.001"]  # fmt: skip
     assert main(argv) == 2
     assert "late_nan" in capsys.readouterr().err
     record = read_run("here")
@@ -325,3 +326,38 @@ def test_json_files_are_plain(tmp_path):
     assert main(["run", *SMALL, "--out", "here"]) == 0
     for name in ("summary.json", "study.json"):
         json.loads((tmp_path / "here" / name).read_text())
+
+
+def readme_blocks(language):
+    from pathlib import Path
+
+    text = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+    parts = text.split(f"```{language}\n")[1:]
+    return [part.split("```")[0] for part in parts]
+
+
+def test_the_examples_of_the_readme(monkeypatch, capsys):
+    from workflows import command_line, study
+
+    lines = [line.split("#")[0] for block in readme_blocks("sh") for line in block.splitlines()]
+    for long, short in (("1,2,5,10", "1,5"), ("2.5,4,5", "4,5"), ("--seeds 3", "--seeds 1")):
+        lines = [line.replace(long, short) for line in lines]
+    commands = [line.split()[1:] for line in lines]
+    assert len(commands) >= 9
+    original = study.experiment
+
+    def smaller(name, quick, settings):
+        whole = original(name, quick, settings)
+        points = [study.dataclasses.replace(p, config=p.config.replace(horizon=20)) for p in whole.points[:2]]
+        return study.dataclasses.replace(whole, points=points)
+
+    monkeypatch.setattr(command_line, "experiment", smaller)
+    for words in commands:
+        extra = []
+        if words[0] in ("run", "sweep"):
+            extra = ["--horizon", "20", "--engine", "local", "--no-tracking"]
+        if words[0] == "reproduce" and len(words) > 1:
+            extra = ["--engine", "local", "--no-tracking"]
+        assert main([*words, *extra]) == 0, words
+    for block in readme_blocks("python"):
+        exec(block, {})

@@ -17,7 +17,8 @@ from fnbandit.environments import make_environment
 from fnbandit.records import ROUNDS, TRACE, RecordWriter, RunRecord, read_run, write_json
 from fnbandit.server import Server
 from fnbandit.simulation import Communication, LocalCohort, run_epochs
-from workflows.figures import COLOURS, Curve, curve, differing, draw, figures, group, regret_curve, standard_error
+from workflows.figures import COLOURS, Curve, draw, figures, regret_curve
+from workflows.grouping import curve, differing, group, standard_error
 
 EXPERIMENTS = sorted((Path(workflows.__file__).parent / "experiments").glob("*.toml"))
 

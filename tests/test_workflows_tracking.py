@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -51,10 +52,8 @@ def server(tmp_path):
             assert time.monotonic() < end, "the server does not start"
             time.sleep(0.2)
     yield uri, process
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, 9)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

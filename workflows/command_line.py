@@ -26,6 +26,7 @@ from fnbandit.config import ALGORITHMS, ENVIRONMENTS, unknown
 from fnbandit.environments import make_environment
 from fnbandit.records import RunRecord, find_runs, read_run
 from workflows import runner
+from workflows.figures import draw
 from workflows.study import (
     Arguments,
     Settings,
@@ -157,7 +158,9 @@ def report(argv: Sequence[str]) -> int:
             f"{record.directory}: {record.summary['status']}, {len(record.trace)} rows so far", soft_wrap=True
         )
     out = arguments.out or arguments.directories[0] / "figures"
-    for path in runner.show([r for r in runs if r.finished], out, console(), title, published):
+    finished = [record for record in runs if record.finished]
+    runner.show(finished, console(), title)
+    for path in draw(finished, out, title, published):
         console().print(f"figure   {path}", soft_wrap=True)
     return DONE
 

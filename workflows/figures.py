@@ -5,10 +5,9 @@ Every figure is one column wide, as PNG and PDF. Runs that differ only in seed a
 
 from __future__ import annotations
 
-import itertools
 import re
 import textwrap
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,20 @@ from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-from fnbandit.config import ALGORITHMS, ENVIRONMENTS, FEDERATED, FIELDS, THEORY_FIELDS, Config
 from fnbandit.records import RunRecord
+from workflows.grouping import (
+    agent_curves,
+    curve,
+    described,
+    differing,
+    group,
+    means,
+    round_counts,
+    settings,
+    shared_settings,
+    standard_error,
+    unused,
+)
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette, without the yellow that is hard to see on white"""
@@ -38,168 +49,6 @@ STYLE: dict[Any, Any] = {
     "legend.fontsize": 7.5, "legend.title_fontsize": 7, "legend.frameon": False, "legend.handlelength": 2.8,
     "legend.columnspacing": 1.4, "legend.labelspacing": 0.35, "legend.borderpad": 0.1, "pdf.fonttype": 42,
 }  # fmt: skip
-ALGORITHM_NAMES = {
-    "fn-ucb": "FN-UCB", "fn-ucb-less-comm": "FN-UCB (less comm.)", "dislinucb": "DisLinUCB",
-    "neural-ucb": "Neural UCB", "neural-ts": "Neural TS", "linear-ucb": "Linear UCB", "linear-ts": "Linear TS",
-    "kernel-ucb": "Kernel UCB", "kernel-ts": "Kernel TS", "pooled-neural-ucb": "pooled Neural UCB",
-}  # fmt: skip
-FIELD_NAMES = {
-    "agents": "N", "threshold": "D", "horizon": "T", "arms": "K", "dim": "d", "width": "m", "regularization": "λ",
-    "exploration_global": "global ν", "exploration_local": "local ν", "weight_value": "α",
-}  # fmt: skip
-SWITCHES = {
-    "diagonal": ("full", "diagonal"), "use_global": ("without UCB^a", ""), "use_local": ("without UCB^b", ""),
-    "aggregate": ("without aggregation", ""), "first_iteration_only": ("", "α in first iterations only"),
-}  # fmt: skip
-"""What a label says of a switch that is off, and on"""
-TRIGGERS = {"logdet": "exact trigger", "diagonal": "diagonal trigger", "always": "always communicating", "period": ""}
-ORDER = ("environment", "algorithm", "use_local", "use_global", "aggregate", "diagonal", "width", "agents", "threshold")
-"""Fields by which curves are sorted first; the others follow"""
-NEEDS = {
-    "threshold": ("trigger", ("logdet", "diagonal")), "period": ("trigger", ("period",)),
-    "ramp": ("weight", ("ramp",)), "weight_value": ("weight", ("constant",)), "domain_sample": ("weight", ("theory",)),
-}  # fmt: skip
-"""Fields that matter only with some values of another"""
-
-
-def settings(run: RunRecord) -> dict[str, Any]:
-    """The fields of a run's config that matter to it, except the seed."""
-    config = {name: value for name, value in run.summary["config"].items() if name != "seed"}
-    if config.get("algorithm") not in FEDERATED:
-        config = {name: value for name, value in config.items() if name not in ("trigger", "weight")}
-    return {name: v for name, v in config.items() if name not in NEEDS or config.get(NEEDS[name][0]) in NEEDS[name][1]}
-
-
-def shared_settings(run: RunRecord) -> dict[str, Any]:
-    """Settings without the theory's numbers, which differ from seed to seed: those that nobody would type."""
-    config = settings(run)
-    computed = [f for f in THEORY_FIELDS if isinstance(v := config.get(f), float) and float(f"{v:.6g}") != v]
-    return {**config, **dict.fromkeys(computed, "theory")}
-
-
-def differing(configs: Sequence[dict[str, Any]], leave_out: str = "") -> list[str]:
-    """The fields that tell configs apart, the important ones first: all that differ if they are few."""
-    names = [name for name in dict.fromkeys((*ORDER, *FIELDS)) if name != leave_out]
-    names = [name for name in names if len({repr(config.get(name)) for config in configs}) > 1]
-    if len(names) <= 3:
-        return names
-    chosen: list[str] = []
-    for name in names:
-        if _kinds(configs, [*chosen, name]) > _kinds(configs, chosen):
-            chosen.append(name)
-    return chosen
-
-
-def _kinds(configs: Sequence[dict[str, Any]], names: list[str]) -> int:
-    return len({repr([config.get(name) for name in names]) for config in configs})
-
-
-def described(config: dict[str, Any], fields: Iterable[str]) -> str:
-    """A label from some of a config's fields; the algorithm's name where they say nothing."""
-    parts = [_part(name, config[name]) for name in fields if config.get(name) is not None]
-    return ", ".join(part for part in parts if part) or _part("algorithm", config.get("algorithm", ""))
-
-
-def _part(name: str, value: Any) -> str:
-    if name == "algorithm":
-        return ALGORITHM_NAMES.get(value, value)
-    if name == "environment":
-        return Path(value).stem if value.endswith((".parquet", ".csv")) else value
-    if name == "trigger":
-        return TRIGGERS[value]
-    if name == "period":
-        return f"every {value} iterations"
-    if name in SWITCHES:
-        return SWITCHES[name][value]
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return f"{FIELD_NAMES.get(name, name.replace('_', ' '))} = {text}"
-
-
-def _place(config: dict[str, Any]) -> list[tuple[int, float, str]]:
-    """For sorting: algorithms and environments as listed, a switch's default first, numbers by size."""
-    listed = {"algorithm": list(ALGORITHMS), "environment": list(ENVIRONMENTS)}
-    result = []
-    for name in dict.fromkeys((*ORDER, *FIELDS)):
-        value = config.get(name)
-        if isinstance(value, str) and value in listed.get(name, ()):
-            result.append((1, float(listed[name].index(value)), ""))
-        elif isinstance(value, bool):
-            result.append((1, float(value != getattr(Config, name)), ""))
-        elif isinstance(value, int | float):
-            result.append((1, float(value), ""))
-        else:
-            result.append((2 if value else 0, 0.0, str(value)))
-    return result
-
-
-def _split(runs: Iterable[RunRecord], key: Any) -> list[list[RunRecord]]:
-    parts: dict[str, list[RunRecord]] = {}
-    for run in runs:
-        parts.setdefault(repr((run.summary.get("label"), sorted(key(run).items()))), []).append(run)
-    return list(parts.values())
-
-
-def group(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
-    """Label -> the runs of all seeds, sorted by algorithm, then by the size of N and D."""
-    parts = []
-    for part in _split(runs, shared_settings):
-        seeds = {run.summary["config"].get("seed") for run in part}
-        parts += [part] if len(seeds) == len(part) else _split(part, settings)
-    parts.sort(key=lambda part: _place(settings(part[0])))
-    configs = [shared_settings(part[0]) for part in parts]
-    if _kinds(configs, list(FIELDS)) < len(parts):
-        configs = [settings(part[0]) for part in parts]
-    labels = [part[0].summary.get("label") for part in parts]
-    result: dict[str, list[RunRecord]] = {}
-    for part, config, label in zip(parts, configs, labels, strict=True):
-        namesakes = [other for other, name in zip(configs, labels, strict=True) if name == label]
-        text = label or described(config, differing(configs))
-        if label and len(namesakes) > 1:
-            text = f"{label}, {described(config, differing(namesakes))}"
-        result[_unused(text, result)] = sorted(part, key=lambda run: run.summary["config"].get("seed", 0))
-    return result
-
-
-def _unused(label: str, taken: Container[str]) -> str:
-    """The label, numbered if it is taken."""
-    numbered = (f"{label} ({number})" for number in itertools.count(2))
-    return label if label not in taken else next(name for name in numbered if name not in taken)
-
-
-def standard_error(values: np.ndarray) -> np.ndarray:
-    """Over the first axis, from the unbiased variance; zero for a single value."""
-    return values.std(axis=0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.zeros(values.shape[1:])
-
-
-def _means(run: RunRecord, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Iterations, and a column's mean over agents in each."""
-    iterations = run.trace.column("iteration").to_numpy()
-    counts = np.bincount(iterations)
-    there = np.flatnonzero(counts)
-    return there, np.bincount(iterations, run.trace.column(name).to_numpy())[there] / counts[there]
-
-
-def curve(run: RunRecord) -> tuple[np.ndarray, np.ndarray]:
-    """Iterations, and the cumulative regret up to each, averaged over agents; empty without a trace."""
-    iterations, regret = _means(run, "regret")
-    return iterations, regret.cumsum()
-
-
-def agent_curves(run: RunRecord) -> np.ndarray:
-    """Cumulative regret [agents, iterations]; no rows where only the mean over agents was kept."""
-    if run.trace.num_rows == 0 or run.trace.column("agent").null_count:
-        return np.zeros((0, 0))
-    iterations, agents, regret = (run.trace.column(name).to_numpy() for name in ("iteration", "agent", "regret"))
-    table = np.zeros((agents.max() + 1, iterations.max() - iterations.min() + 1))
-    table[agents, iterations - iterations.min()] = regret
-    return table.cumsum(axis=1)
-
-
-def _round_counts(run: RunRecord) -> tuple[np.ndarray, np.ndarray]:
-    """Iterations, and the rounds up to each."""
-    last = int(run.summary["iterations"])
-    rounds = np.bincount(run.rounds.column("iteration").to_numpy(), minlength=last + 1)[: last + 1]
-    return np.arange(1, last + 1), rounds[1:].cumsum()
 
 
 @dataclass(frozen=True)
@@ -323,7 +172,7 @@ def curves_figure(
 
 def rounds_figure(groups: dict[str, list[RunRecord]], title: str | None) -> Figure | None:
     """Rounds up to every iteration; with one group also how long its epochs were."""
-    counts = {label: [_round_counts(run) for run in runs] for label, runs in groups.items()}
+    counts = {label: [round_counts(run) for run in runs] for label, runs in groups.items()}
     curves = {label: Curve.of(counts[label], index) for index, label in enumerate(groups)}
     curves = {label: one for label, one in curves.items() if one.mean.any() and one.mean[-1] < len(one.mean)}
     if not curves:
@@ -353,7 +202,7 @@ def weight_figure(groups: dict[str, list[RunRecord]], title: str | None) -> Figu
     """alpha against iteration; equal curves are drawn once."""
     found: list[tuple[list[str], Curve]] = []
     for index, (label, runs) in enumerate(groups.items()):
-        one = Curve.of([_means(run, "weight") for run in runs], index)
+        one = Curve.of([means(run, "weight") for run in runs], index)
         length = len(one.mean)
         equal = next((n for n, other in found if len(other.mean) == length and np.allclose(other.mean, one.mean)), None)
         if equal is not None:
@@ -395,7 +244,7 @@ def series(groups: dict[str, list[RunRecord]], field: str) -> dict[str, Series]:
     for label, config in configs.items():
         key = repr([config.get(name) for name in fields])
         if key not in names:
-            names[key] = _unused(described(config, fields), result)
+            names[key] = unused(described(config, fields), result)
             result[names[key]] = Series({}, {})
         value = settings(finished[label][0])[field]
         result[names[key]].runs.setdefault(value, []).extend(finished[label])
@@ -472,9 +321,13 @@ def figures(
 
 
 def draw(
-    runs: Sequence[RunRecord], out: Path, title: str | None = None, published: dict[str, float] | None = None
+    runs: Sequence[RunRecord],
+    out: Path,
+    title: str | None = None,
+    published: dict[str, float] | None = None,
+    pdf: bool = True,
 ) -> list[Path]:
-    """Write every figure as PNG and PDF into `out`; `published` maps a label to a published final regret.
+    """Write every figure as PNG, and as PDF, into `out`; `published` maps a label to a published final regret.
 
     Returns the PNG files, the most important first.
     """
@@ -483,6 +336,7 @@ def draw(
     for name, figure in figures(runs, title, published).items():
         with matplotlib.rc_context(STYLE):
             figure.savefig(out / f"{name}.png", dpi=200)
-            figure.savefig(out / f"{name}.pdf", metadata={"CreationDate": None})
+            if pdf:
+                figure.savefig(out / f"{name}.pdf", metadata={"CreationDate": None})
         paths.append(out / f"{name}.png")
     return paths

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 from rich.console import Console
 from rich.table import Table
@@ -25,6 +26,8 @@ from fnbandit.capacity import check_local, readable
 from fnbandit.environments import make_environment
 from fnbandit.groups import resolve_device
 from fnbandit.records import RecordWriter, RunRecord, read_run, write_json
+from workflows.figures import draw
+from workflows.grouping import group, standard_error
 from workflows.progress import Progress
 from workflows.study import Point, Study
 from workflows.tracking import Tally, Tracker
@@ -212,10 +215,9 @@ class Worker:
 
     def _leave(self, window: Any, status: str) -> None:
         """Figures, and everything into MLflow."""
-        from workflows.figures import draw
-
         if status == "finished":
-            draw([read_run(self._directory)], self._directory / "figures")
+            # A study of several runs has figures of its own; its runs' are for a look only.
+            draw([read_run(self._directory)], self._directory / "figures", pdf=len(self._study.points) == 1)
         if window is not None:
             files = [
                 self._directory / name for name in ("config.toml", "summary.json", "trace.parquet", "rounds.parquet")
@@ -290,9 +292,14 @@ def report(study: Study, console: Console) -> list[Path]:
     """Print the table and where everything is; the figures."""
     runs = [read_run(study.directory / point.path) for point in study.points]
     runs = [run for run in runs if run.finished]
-    published = {p.label: p.published for p in study.points if p.label and p.published is not None}
-    figures = show(runs, study.directory / "figures", console, study.title, published)
-    console.print(f"records  {study.directory}")
+    show(runs, console, study.title)
+    out = study.directory / "figures"
+    if len(study.points) == 1:
+        figures = sorted(out.glob("*.png"))
+    else:
+        published = {p.label: p.published for p in study.points if p.label and p.published is not None}
+        figures = draw(runs, out, study.title, published)
+    console.print(f"records  {study.directory}", soft_wrap=True)
     for path in figures:
         console.print(f"figure   {path}", soft_wrap=True)
     if study.settings.tracking:
@@ -301,46 +308,29 @@ def report(study: Study, console: Console) -> list[Path]:
     return figures
 
 
-def show(
-    runs: list[RunRecord],
-    out: Path,
-    console: Console,
-    title: str | None = None,
-    published: dict[str, float] | None = None,
-) -> list[Path]:
-    """A table of runs (over seeds: means), and their figures."""
-    import numpy as np
-
-    from workflows.figures import draw, group
-
-    if not runs:
-        return []
+def show(runs: list[RunRecord], console: Console, title: str | None = None) -> None:
+    """A table of runs; those that differ only in seed are one row."""
+    groups = group(runs)
     table = Table(title=title, title_justify="left")
     table.add_column("run")
     for name in ("seeds", "regret per agent", "rounds", "bytes up", "bytes down", "seconds"):
         table.add_column(name, justify="right")
-    for label, members in group(runs).items():
-        regret = np.array([run.summary["regret"] for run in members])
-        spread = (
-            regret.std(ddof=1) / np.sqrt(len(regret))
-            if len(regret) > 1
+    for label, members in groups.items():
+        columns = {key: np.array([run.summary[key] for run in members]) for key in ("regret", "rounds", "seconds")}
+        error = (
+            float(standard_error(columns["regret"]))
+            if len(members) > 1
             else members[0].summary["regret_standard_error"]
         )
-
-        def mean(key: str, members: list[RunRecord] = members) -> float:
-            return float(np.mean([run.summary[key] for run in members]))
-
         table.add_row(
             label,
             str(len(members)),
-            f"{regret.mean():.2f} ± {spread:.2f}",
-            f"{mean('rounds'):.1f}".removesuffix(".0"),
-            readable(mean("bytes_up")),
-            readable(mean("bytes_down")),
-            f"{mean('seconds'):.1f}",
+            f"{columns['regret'].mean():.2f} ± {error:.2f}",
+            f"{columns['rounds'].mean():.1f}".removesuffix(".0"),
+            *(readable(float(np.mean([run.summary[key] for run in members]))) for key in ("bytes_up", "bytes_down")),
+            f"{columns['seconds'].mean():.1f}",
         )
-    console.print(table)
-    console.print(
-        "± is the standard error over " + ("seeds" if any(len(m) > 1 for m in group(runs).values()) else "agents")
-    )
-    return draw(runs, out, title, published)
+    if groups:
+        console.print(table)
+        over = "seeds" if any(len(members) > 1 for members in groups.values()) else "agents"
+        console.print(f"± is the standard error over {over}")
