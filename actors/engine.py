@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -311,6 +312,16 @@ def after(epoch: Epoch, iteration: int) -> Epoch:
     return replace(epoch, start=iteration, trace=rest)
 
 
+def knock(address: str) -> None:
+    """An error at once where nobody listens at HOST:PORT; Ray would try for many minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdigit() and "://" not in address:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        except OSError as error:
+            raise ValueError(f"address={address!r}: no Ray cluster answers there ({error})") from None
+
+
 @contextmanager
 def cluster(options: Options) -> Iterator[None]:
     """Join the cluster that is there, or start one of this machine's own and stop it afterwards."""
@@ -323,10 +334,15 @@ def cluster(options: Options) -> Iterator[None]:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address:
+            knock(address)
             try:
                 ray.init(address=address, **quiet)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise ValueError(f"address={address!r}: no Ray cluster answers there ({error})") from None
+            except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+                # Ray's texts end with the reason, after a traceback.
+                reason = str(error).strip().splitlines()[-1]
+                if "RAY_AUTH_MODE" not in os.environ:
+                    reason += "; one with a token asks for RAY_AUTH_MODE=token"
+                raise ValueError(f"address={address!r}: no Ray cluster answers there ({reason})") from None
         else:
             memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
             shared = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else memory

@@ -7,7 +7,7 @@ import difflib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 Theory = Literal["theory"]
 
@@ -226,15 +226,8 @@ THEORY_FIELDS = (
 )
 FIELDS = tuple(field.name for field in dataclasses.fields(Config))
 CHOICES: dict[str, tuple[str, ...]] = {
-    "network": ("standard", "ntk"),
-    "weight": ("ramp", "theory", "constant"),
-    "trigger": ("logdet", "diagonal", "always", "period"),
-    "training_loss": ("mean", "paper"),
-    "training_start": ("initial", "own", "aggregate"),
-    "statistics_dtype": ("float32", "float64"),
-    "network_dtype": ("float32", "float64"),
+    name: get_args(hint) for name, hint in get_type_hints(Config).items() if get_origin(hint) is Literal
 }
-assert get_args(Theory) == ("theory",)
 
 
 def unknown(field: str, value: object, accepted: Iterable[str]) -> str:

@@ -216,8 +216,7 @@ class FullEpoch:
         return mean, variance
 
     def append(self, x: Tensor, arms: Tensor, rewards: Tensor) -> None:
-        """Add the chosen row of the features just evaluated, with its reward (Alg. 1, line 9)."""
-        del x
+        """Add the chosen row of x, the features just evaluated, with its reward (Alg. 1, line 9)."""
         index = torch.arange(self._agents, device=arms.device)
         variance = self._variance[index, arms]
         root = (1 + variance).sqrt()
