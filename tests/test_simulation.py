@@ -42,10 +42,10 @@ def assert_identical(one, other):
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_any_grouping_gives_the_same_bits(variant):
-    config = Config(**({"agents": 6, "horizon": 70} | variant))
+    config = Config(**({"agents": 6, "horizon": 50} | variant))
     whole = simulate(config)
     assert config.algorithm not in ("fn-ucb", "fn-ucb-less-comm") or whole.rounds
-    for groups in (2, 3, 4, 6):
+    for groups in (2, 4, 6):
         assert_identical(whole, simulate(config, groups))
 
 

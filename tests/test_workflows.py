@@ -128,9 +128,13 @@ if __name__ == "__main__":
 
 def start_slow(argv):
     """The command in a process of its own, slowed down so that it can be caught in the middle."""
-    return subprocess.Popen(
-        [sys.executable, "-c", SLOW.format(argv=argv)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    # As from a terminal: a test session in the background may have handed down that SIGINT is ignored.
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        command = [sys.executable, "-c", SLOW.format(argv=argv)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def wait_for(condition, seconds=60):
@@ -261,7 +265,7 @@ def test_report_and_reproduce(tmp_path, capsys):
     capsys.readouterr()
     assert main(["report", "a", "b", "--out", "both"]) == 0
     printed = capsys.readouterr().out
-    assert "linear-ucb" in printed
+    assert "Linear UCB" in printed
     assert (tmp_path / "both" / "regret.png").exists()
 
 
