@@ -16,15 +16,17 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset
 import pyarrow.ipc
 import pyarrow.parquet
 
 from fnbandit.simulation import COSTS, Epoch
+
+if TYPE_CHECKING:
+    import pyarrow.dataset
 
 VERSION = "1"
 METADATA = {"fnbandit.schema": VERSION}
@@ -192,11 +194,15 @@ def find_runs(directory: str | Path) -> list[Path]:
     return sorted(path.parent for path in Path(directory).rglob("summary.json"))
 
 
-def read_sweep(directory: str | Path, table: Literal["trace", "rounds"] = "trace") -> pa.dataset.Dataset:
+def read_sweep(directory: str | Path, table: Literal["trace", "rounds"] = "trace") -> pyarrow.dataset.Dataset:
     """All finished runs of a folder as one data set, with the folders' key=value as columns."""
+    import pyarrow.dataset  # Here, because it brings pandas, and every actor would wait for it.
+
     directory = Path(directory)
     files = sorted(str(path) for path in directory.rglob(f"{table}.parquet"))
     if not files:
         raise ValueError(f"{directory}: has no finished run")
-    partitioning = pa.dataset.HivePartitioning.discover(infer_dictionary=False)
-    return pa.dataset.dataset(files, format="parquet", partitioning=partitioning, partition_base_dir=str(directory))
+    partitioning = pyarrow.dataset.HivePartitioning.discover(infer_dictionary=False)
+    return pyarrow.dataset.dataset(
+        files, format="parquet", partitioning=partitioning, partition_base_dir=str(directory)
+    )

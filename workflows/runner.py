@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import logging
+import os
 import platform
+import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -304,8 +307,15 @@ def report(study: Study, console: Console) -> list[Path]:
         console.print(f"figure   {path}", soft_wrap=True)
     if study.settings.tracking:
         store = study.settings.tracking_uri
-        console.print(f"MLflow   {store if store and store.startswith('http') else 'fnbandit ui'}")
+        console.print(f"MLflow   {store if store and store.startswith('http') else f'{command()} ui'}")
     return figures
+
+
+def command() -> str:
+    """What to type for `fnbandit` here: a fresh checkout's environment may not be on the path."""
+    if shutil.which("fnbandit"):
+        return "fnbandit"
+    return os.path.relpath(Path(sys.executable).with_name("fnbandit"))
 
 
 def show(runs: list[RunRecord], console: Console, title: str | None = None) -> None:
