@@ -162,8 +162,16 @@ checkpointing = Checkpointing(directory, seconds=0, rounds=1) if directory else 
 run = RayRun(config, options, checkpointing, resume=bool(directory))
 for epoch in run.epochs():
     regret = hashlib.sha256(epoch.trace.regret.tobytes()).hexdigest()
-    print(epoch.start, epoch.end, regret, *run.pids, flush=True)
+    print("epoch", epoch.start, epoch.end, regret, *run.pids, flush=True)
 """
+
+
+def epoch_line(stream):
+    """The driver's next line on an epoch, in words; Ray may print among them. None at the end."""
+    for line in stream:
+        if line.startswith("epoch "):
+            return line.split()[1:]
+    return None
 
 
 def digest(array):
@@ -183,13 +191,13 @@ def test_a_killed_driver_leaves_what_resume_needs(ray_cluster, tmp_path):
         try:
             lines = []
             while len(lines) < 5 or len(list(tmp_path.glob("*/manifest.json"))) < 2:
-                lines.append(process.stdout.readline())
+                lines.append(epoch_line(process.stdout))
                 assert lines[-1], process.stderr.read()
         finally:
             process.kill()
         process.communicate()
     assert process.returncode == -signal.SIGKILL
-    pids = [int(pid) for pid in lines[-1].split()[3:]]
+    pids = [int(pid) for pid in lines[-1][3:]]
     assert len(pids) == 3
     assert gone(pids)
     saved = CheckpointStore(str(tmp_path)).latest().iteration
@@ -242,15 +250,15 @@ def test_a_run_without_a_cluster_starts_one_and_stops_it(short_directory):
     (short_directory / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")
     environment = own_environment(short_directory)
     with driver(Options(agents_per_actor=4), env=environment) as process:
-        first = process.stdout.readline()
+        lines = [epoch_line(process.stdout)]
         running = processes_of(environment["RAY_AUTH_TOKEN"])
-        out, err = process.communicate()
+        while line := epoch_line(process.stdout):
+            lines.append(line)
+        err = process.stderr.read()
     assert process.returncode == 0, err
     assert "Traceback" not in err
     assert {"raylet", "gcs_server"} <= {name for name, _ in running}
-    assert {int(pid) for pid in first.split()[3:]} <= {pid for _, pid in running}
-    out = first + out
-    lines = [line.split() for line in out.splitlines()]
+    assert {int(pid) for pid in lines[0][3:]} <= {pid for _, pid in running}
     assert int(lines[-1][1]) == CONFIG.horizon
     regret = simulate(CONFIG).regret
     assert [line[2] for line in lines] == [digest(regret[int(line[0]) : int(line[1])]) for line in lines]
