@@ -76,9 +76,6 @@ class Local:
         self._rows = 0
         self.dense: Full | None = None
 
-    def __len__(self) -> int:
-        return len(self._z)
-
     def solve(self, x: Tensor) -> Tensor:
         """V^-1 x for x [c, k, p]."""
         if self.dense is not None:

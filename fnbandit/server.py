@@ -24,7 +24,6 @@ class GlobalStatistics:
         kind = Diagonal if config.diagonal else Full
         regularization = config.number("regularization")
         self._config = config
-        self._agents = config.agents
         self.covariance: Full | Diagonal = (
             Diagonal(1, parameters, regularization, like)
             if config.diagonal
@@ -110,11 +109,11 @@ class GlobalStatistics:
         if self.average is not None:
             if self.average.ndim == 2:
                 rows = local.flatten(0, 1)
-                self.average.addmm_(rows.mT, rows, alpha=-1 / self._agents)
+                self.average.addmm_(rows.mT, rows, alpha=-1 / self._config.agents)
             else:
                 self.average = local.mean(0)
         elif self.peers is not None and self.peers.ndim == 3:
-            for others in (slice(0, own.start), slice(own.stop, self._agents)):
+            for others in (slice(0, own.start), slice(own.stop, self._config.agents)):
                 shrink(self.peers[others], local[others])
         else:
             self.peers = local
