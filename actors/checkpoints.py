@@ -27,7 +27,7 @@ from fnbandit.groups import Trace
 from fnbandit.messages import Cost
 from fnbandit.simulation import Epoch, Round
 
-VERSION = 1
+VERSION = 2
 KEPT = 2
 STEP = re.compile(r"step-(\d{9})$")
 

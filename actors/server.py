@@ -167,10 +167,8 @@ class RayCohort:
     def receive(self, broadcast: Broadcast) -> None:
         assert self._statistics is not None
         self._statistics.apply(broadcast, own=range(0))
-        if rows_are_smaller(self._config, broadcast):
-            self._news = {"rows": packed(broadcast)}
-        else:
-            self._news = {"state": as_arrays(self._statistics.state())}
+        news = [{"rows": packed(broadcast)}, {"state": as_arrays(self._statistics.state())}]
+        self._news = min(news, key=lambda each: numbers(*each.values()))
 
     def states(self) -> list[dict[str, np.ndarray]]:
         """Every actor's state, after the last broadcast."""
@@ -178,15 +176,9 @@ class RayCohort:
         return self._call("state", news)
 
 
-def rows_are_smaller(config: Config, broadcast: Broadcast) -> bool:
-    """Whether a round's rows are fewer numbers than the matrices that they change."""
-    if config.diagonal:
-        return True
-    agents, rows, parameters = broadcast.covariance.shape
-    inverses = 0
-    if config.networked:
-        inverses = config.agents if config.algorithm == "fn-ucb" else 1
-    return agents * rows * (2 if config.networked else 1) <= parameters * (1 + inverses)
+def numbers(message: dict[str, Any]) -> int:
+    """How many numbers a message carries: a round's rows may be more than the matrices that they change."""
+    return sum(value.size for value in message.values() if isinstance(value, np.ndarray))
 
 
 @ray.remote

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fnbandit.confidence import combined, global_bound, local_bound
 from fnbandit.config import Config
-from fnbandit.covariance import Diagonal, DiagonalEpoch, Full, FullEpoch, Local, diagonal_gain
+from fnbandit.covariance import Diagonal, DiagonalEpoch, Full, FullEpoch, diagonal_gain
 from fnbandit.environments import Environment
 from fnbandit.groups import Group
 from fnbandit.messages import Upload
@@ -59,14 +59,14 @@ class AgentGroup(Group):
         """theta_i [n, p]"""
         self._inputs = self.own_parameters.new_zeros(n, self.network.padded_dim, config.horizon)
         peers = self.statistics.peers
-        self.local: Full | Local | Diagonal
+        self.local: Full | Diagonal
         """V_local,i"""
         if config.diagonal:
             self.local = Diagonal(n, self.parameters, config.number("regularization"), self.like)
         elif peers is not None:
             self.local = Full.view(peers[self.agents.start : self.agents.stop])
         else:
-            self.local = Local(n, self.parameters, config.number("regularization"), self.like)
+            self.local = Full(n, self.parameters, config.number("regularization"), self.like)
         self._ratio = None
         if config.weight == "theory":
             domain = torch.from_numpy(environment.domain(config.domain_sample)).to(self.like)
@@ -78,18 +78,14 @@ class AgentGroup(Group):
             names |= {"own_parameters": None, "_inputs": 2}
             if self.config.diagonal:
                 names["local.diagonal"] = None
+            elif self.statistics.peers is None:
+                names["local"] = None
             if self._ratio is not None:
                 names["_ratio.variances"] = None
         return names
 
-    def state(self) -> dict[str, Tensor]:
-        own = {"local": self.local.state()} if self.config.networked and isinstance(self.local, Local) else {}
-        return super().state() | own
-
     def load(self, iteration: int, state: dict[str, Tensor]) -> None:
         super().load(iteration, state)
-        if self.config.networked and isinstance(self.local, Local):
-            self.local.load(state["local"])
         self.start_epoch()
 
     def _features(self, contexts: Tensor) -> Tensor:
@@ -198,15 +194,18 @@ class AgentGroup(Group):
         """Train, and tell the server what is new."""
         t = self.iteration
         measure = self.measure()
-        parameters = weight = local = loss = None
+        parameters = weight = local = loss = covariance = moments = None
         if isinstance(self._epoch, DiagonalEpoch):
-            covariance, moments = self._epoch.squares, self._epoch.new_moments
+            new = covariance = self._epoch.squares
+            moments = self._epoch.new_moments
         else:
-            covariance = self._features(torch.stack(self._recent, dim=1))
-            moments = torch.bmm(self.rewards[:, None, self.last_round : t], covariance).squeeze(1)
+            new = self._features(torch.stack(self._recent, dim=1))
+            if needs_global(self.config, t + 1):
+                covariance = new
+                moments = torch.bmm(self.rewards[:, None, self.last_round : t], new).squeeze(1)
         if self.config.networked:
             parameters, loss = self._train()
-            local = self._absorb(covariance)
+            local = self._absorb(new)
             weight = None if self._ratio is None else self._ratio.ratio()
         return Upload(covariance, moments, measure, parameters, weight, local, loss)
 

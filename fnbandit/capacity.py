@@ -49,7 +49,7 @@ def memory(config: Config, environment: Environment) -> Memory:
         if config.networked and config.algorithm == "fn-ucb":
             shared += config.agents * matrix * real
         elif config.networked:
-            per_agent += matrix * real if config.diagonal else 2 * p * min(horizon, p) * real
+            per_agent += matrix * real if config.diagonal else 2 * p * min(horizon, 3 * p // 4) * real
     else:
         per_agent += matrix * real
     if not linear:

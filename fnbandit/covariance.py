@@ -2,9 +2,11 @@
 
 Shapes: c covariances (one shared by all agents, or one per agent), n agents, k rows, p parameters.
 
-Full holds V^-1. Absorbing rows G [k, p] is one rank-k update,
-    Z = C^-1 G V^-1  with  C C^T = I + G V^-1 G^T,    V^-1 <- V^-1 - Z^T Z,
-and log det grows by 2 sum log diag C. The rows Z say all that changed.
+Full holds V^-1 = M - Z^T Z. Absorbing rows G [k, p] adds rows to Z [r, p],
+    C^-1 G V^-1  with  C C^T = I + G V^-1 G^T.
+They say all that changed. M is I / lambda, and no matrix at all, until Z has p / 2 rows; from then on it is
+p x p, and Z is settled into it whenever p / 16 rows have come together: reading M costs what it must,
+and writing it is rare.
 
 An agent's own rows since the last round never touch the shared matrix: `FullEpoch` keeps
 Z for them, so that with u = Z x
@@ -18,133 +20,141 @@ from torch import Tensor
 
 CHUNK = 128
 """Rows that are absorbed at once: their k x k Cholesky factor stays small."""
-LARGE = 4_000_000
-"""Bytes from which a matrix is too large for the cache."""
+TILE = 8
+"""Rows that a matrix product works on together."""
 
 
 class Full:
-    """c full covariances: `inverse` [c, p, p], `log_determinant` of V / lambda [c].
-
-    `shared` says that the one covariance serves all agents, for whom `shared_product` is made.
-    """
+    """c full covariances, V^-1 = M - Z^T Z; `shared` says that the one covariance serves all agents."""
 
     def __init__(self, count: int, parameters: int, regularization: float, like: Tensor, shared: bool = False) -> None:
+        self._regularization = regularization
         self._shared = shared
-        eye = torch.eye(parameters, dtype=like.dtype, device=like.device) / regularization
-        self.inverse = eye.repeat(count, 1, 1)
-        self.log_determinant = like.new_zeros(count)
+        self._matrix: Tensor | None = None
+        """M [c, p, p] once it is more than I / lambda"""
+        self._buffer = like.new_empty(count, 0, parameters)
+        self._rows = 0
+        self._limits = (parameters // 2, parameters // 16)
+        """Most rows of Z before and after there is a matrix"""
 
     @classmethod
     def view(cls, inverse: Tensor) -> Full:
-        """Covariances whose inverses [c, p, p] live in somebody else's tensor."""
-        covariance = cls(0, 0, 1.0, inverse)
-        covariance.inverse = inverse
-        covariance.log_determinant = inverse.new_zeros(len(inverse))
+        """Covariances whose inverses [c, p, p] live in somebody else's tensor, and are always settled."""
+        covariance = cls(len(inverse), inverse.shape[2], 1.0, inverse)
+        covariance._matrix = inverse
+        covariance._limits = (0, 0)
         return covariance
+
+    @property
+    def rows(self) -> Tensor:
+        """Z [c, r, p]"""
+        return self._buffer[:, : self._rows]
+
+    @property
+    def inverse(self) -> Tensor:
+        """V^-1 [c, p, p], to look at."""
+        return self._settled(None if self._matrix is None else self._matrix.clone())
+
+    def meet(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """M x [n, k, p] and u = Z x [n, k, r] for x [n, k, p]: what `quadratic` and `solve` are made of."""
+        met = x * (1 / self._regularization) if self._matrix is None else self._product(x, self._matrix)
+        return met, self._product(x, self.rows.mT)
+
+    def solved(self, met: Tensor, u: Tensor) -> Tensor:
+        """V^-1 x [n, k, p] from what `meet` returned, or from some of its rows."""
+        return met - self._product(u, self.rows) if self._rows else met
 
     def solve(self, x: Tensor) -> Tensor:
         """V^-1 x for x [n, k, p]; one covariance serves all n, or each its own."""
-        if self._shared:
-            return shared_product(x, self.inverse[0])
-        return torch.bmm(x, self.inverse.expand(len(x), -1, -1))
+        return self.solved(*self.meet(x))
 
     def quadratic(self, x: Tensor) -> Tensor:
         """x^T V^-1 x for x [n, k, p] -> [n, k]."""
-        return (self.solve(x) * x).sum(-1)
+        met, u = self.meet(x)
+        return (met * x).sum(-1) - u.square_().sum(-1)
+
+    def _product(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """x [n, k, p] times matrix [c, p, q]."""
+        return shared_product(x, matrix[0]) if self._shared else product(x, matrix.expand(len(x), -1, -1))
 
     def absorb(self, rows: Tensor) -> Tensor:
-        """V <- V + G^T G for rows [c, k, p]; returns Z [c, k, p], by which V^-1 shrinks: V^-1 - Z^T Z."""
+        """V <- V + G^T G for rows [c, k, p]; returns what Z has grown by, [c, k, p]."""
         changes = []
         for part in rows.split(CHUNK, dim=1):
-            change, gain = change_of(part, self.solve(part))
-            shrink(self.inverse, change)
-            self.log_determinant += gain
-            changes.append(change)
-        return torch.cat(changes, dim=1)
+            changes.append(change_of(part, self.solve(part)))
+            self.shrink(changes[-1])
+        return torch.cat(changes, dim=1) if len(changes) > 1 else changes[0]
 
+    def shrink(self, change: Tensor) -> None:
+        """V^-1 <- V^-1 - Z^T Z for new rows of Z, [c, k, p]."""
+        k = change.shape[1]
+        if self._rows + k > self._limit:
+            self._matrix = self._settled(self._matrix)
+            self._buffer, self._rows = self._buffer.new_empty(len(change), self._limit, change.shape[2]), 0
+        if k > self._limit:
+            assert self._matrix is not None
+            shrink(self._matrix, change)
+            return
+        end = self._rows + k
+        if end > self._buffer.shape[1]:
+            larger = self._buffer.new_empty(len(change), min(self._limit, max(8, 2 * end)), change.shape[2])
+            larger[:, : self._rows] = self.rows
+            self._buffer = larger
+        self._buffer[:, self._rows : end] = change
+        self._rows = end
 
-class Local:
-    """c full covariances that begin as V^-1 = I / lambda - Z^T Z, with all Z kept, as long as that is smaller.
+    @property
+    def _limit(self) -> int:
+        return self._limits[self._matrix is not None]
 
-    While they have fewer rows than parameters, absorbing k rows reads the rows, not p x p numbers.
-    """
+    def _settled(self, matrix: Tensor | None) -> Tensor:
+        """M - Z^T Z, in place where there is a matrix."""
+        if matrix is None:
+            count, _, p = self._buffer.shape
+            matrix = torch.eye(p, dtype=self._buffer.dtype, device=self._buffer.device) / self._regularization
+            matrix = matrix.repeat(count, 1, 1)
+        if self._rows:
+            matrix.baddbmm_(self.rows.mT, self.rows, alpha=-1)
+        return matrix
 
-    def __init__(self, count: int, parameters: int, regularization: float, like: Tensor) -> None:
-        self._regularization = regularization
-        self._parameters = parameters
-        self._z = like.new_empty(count, 0, parameters)
-        self._rows = 0
-        self.dense: Full | None = None
+    def state(self) -> dict[str, Tensor]:
+        """What `load` needs to go on with the same bits; every tensor's first dimension is c."""
+        matrix = {} if self._matrix is None else {"matrix": self._matrix}
+        return matrix | {"rows": self.rows}
 
-    def solve(self, x: Tensor) -> Tensor:
-        """V^-1 x for x [c, k, p]."""
-        if self.dense is not None:
-            return self.dense.solve(x)
-        z = self._z[:, : self._rows]
-        return x / self._regularization - torch.bmm(torch.bmm(x, z.mT), z)
-
-    def quadratic(self, x: Tensor) -> Tensor:
-        """x^T V^-1 x for x [c, k, p] -> [c, k]."""
-        return (self.solve(x) * x).sum(-1)
-
-    def absorb(self, rows: Tensor) -> Tensor:
-        """As `Full.absorb`."""
-        if self.dense is None and self._rows + rows.shape[1] > self._parameters:
-            self._make_dense(self._z[:, : self._rows])
-        if self.dense is not None:
-            return self.dense.absorb(rows)
-        first = self._rows
-        for part in rows.split(CHUNK, dim=1):
-            change, _ = change_of(part, self.solve(part))
-            end = self._rows + part.shape[1]
-            if end > self._z.shape[1]:
-                larger = self._z.new_empty(len(self._z), min(self._parameters, max(8, 2 * end)), self._parameters)
-                larger[:, : self._rows] = self._z[:, : self._rows]
-                self._z = larger
-            self._z[:, self._rows : end] = change
-            self._rows = end
-        return self._z[:, first : self._rows].clone()
-
-    def _make_dense(self, z: Tensor) -> None:
-        self.dense = Full(len(z), self._parameters, self._regularization, z)
-        shrink(self.dense.inverse, z)
-        self._z = z.new_empty(len(z), 0, self._parameters)
-
-    def state(self) -> Tensor:
-        """Z [c, rows, p] while there are fewer rows than parameters, then V^-1 [c, p, p]."""
-        return self._z[:, : self._rows].clone() if self.dense is None else self.dense.inverse.clone()
-
-    def load(self, state: Tensor) -> None:
+    def load(self, state: dict[str, Tensor]) -> None:
         """Take over another copy's `state`."""
-        if state.shape[1] < self._parameters:
-            self._z = state.to(self._z)
-            self._rows = state.shape[1]
-        else:
-            self.dense = Full.view(state.to(self._z))
+        self._matrix = state["matrix"].to(self._buffer, copy=True) if "matrix" in state else None
+        self._buffer = state["rows"].to(self._buffer, copy=True)
+        self._rows = self._buffer.shape[1]
 
 
-def change_of(rows: Tensor, solved: Tensor) -> tuple[Tensor, Tensor]:
-    """Z [c, k, p] for rows G [c, k, p] and G V^-1, and the gain in log det, [c]."""
+def change_of(rows: Tensor, solved: Tensor) -> Tensor:
+    """What Z grows by, [c, k, p], for rows G [c, k, p] and G V^-1."""
     inner = torch.bmm(solved, rows.mT)
     inner.diagonal(dim1=1, dim2=2).add_(1)
-    factor = torch.linalg.cholesky(inner)
-    # Contiguous, because memory order is among what decides a product's last bits.
-    change = torch.linalg.solve_triangular(factor, solved, upper=False).contiguous()
-    return change, 2 * factor.diagonal(dim1=1, dim2=2).log().sum(-1)
+    # No look at the factor's success: the look would wait for a device, and I + G V^-1 G^T is positive.
+    factor = torch.linalg.cholesky_ex(inner).L
+    # In one memory order, strides of single rows included, because it is among what decides a product's last bits.
+    return torch.linalg.solve_triangular(factor, solved, upper=False).clone(memory_format=torch.contiguous_format)
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """bmm, never with a trailing dimension of one, for which torch takes another path when n is 1."""
+    if right.shape[2] != 1:
+        return torch.bmm(left, right)
+    return torch.bmm(left, right.expand(-1, -1, 2))[:, :, :1]
 
 
 def shared_product(x: Tensor, matrix: Tensor) -> Tensor:
-    """x [n, k, p] times one matrix [p, p].
+    """x [n, k, p] times one matrix [p, q], read once for all rows.
 
-    A small matrix stays in the cache while every agent's k rows meet it by themselves. A large one
-    is read once for all rows; those are padded to eights, so that an agent's rows fall into the same
-    tiles of the product whoever stands before them, and get the same last bits.
+    Their number is padded to whole tiles: a row in an unfinished tile has other last bits, and who
+    stands there depends on how many agents share the process.
     """
-    n, k, p = x.shape
-    if matrix.numel() * matrix.itemsize < LARGE:
-        return torch.bmm(x, matrix.expand(n, p, p))
-    padded = torch.nn.functional.pad(x, (0, 0, 0, -k % 8))
-    return torch.mm(padded.flatten(0, 1), matrix).unflatten(0, (n, -1))[:, :k]
+    n, k, _ = x.shape
+    rows = torch.nn.functional.pad(x.flatten(0, 1), (0, 0, 0, -n * k % TILE))
+    return torch.mm(rows, matrix)[: n * k].unflatten(0, (n, k))
 
 
 def shrink(inverse: Tensor, change: Tensor) -> None:
@@ -201,9 +211,9 @@ class FullEpoch:
 
     def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance x^T V-bar^-1 x of features x [n, k, p], each [n, k]."""
-        self._solved = self._shared.solve(x)
+        self._met, self._shared_u = self._shared.meet(x)
         mean = torch.bmm(self._estimate.expand(len(x), 1, -1), x.mT).squeeze(1)
-        variance = (self._solved * x).sum(-1)
+        variance = (self._met * x).sum(-1) - self._shared_u.square().sum(-1)
         self._u = None
         if self.rows:
             self._u = torch.bmm(x, self._z[:, : self.rows].mT)
@@ -217,7 +227,7 @@ class FullEpoch:
         index = torch.arange(self._agents, device=arms.device)
         variance = self._variance[index, arms]
         root = (1 + variance).sqrt()
-        z = self._solved[index, arms]
+        z = self._shared.solved(self._met[index, arms][:, None], self._shared_u[index, arms][:, None]).squeeze(1)
         if self._u is not None:
             z = z - torch.bmm(self._u[index, arms][:, None], self._z[:, : self.rows]).squeeze(1)
         if self.rows == self._z.shape[1]:

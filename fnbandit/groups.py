@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
+from fnbandit.covariance import Full
 from fnbandit.environments import Environment, Stream
+from fnbandit.server import parts
 
 
 def resolve_device(name: str) -> torch.device:
@@ -66,16 +68,24 @@ class Group(ABC):
 
         Every tensor's first dimension is the agents, so that states can be joined and split.
         """
-        return {
-            name: self._filled(operator.attrgetter(name)(self), axis, self.iteration).clone()
-            for name, axis in self.saved().items()
-        }
+        state: dict[str, Tensor] = {}
+        for name, axis in self.saved().items():
+            value = operator.attrgetter(name)(self)
+            if isinstance(value, Full):
+                state |= {f"{name}.{part}": tensor.clone() for part, tensor in value.state().items()}
+            else:
+                state[name] = self._filled(value, axis, self.iteration).clone()
+        return state
 
     def load(self, iteration: int, state: dict[str, Tensor]) -> None:
         """Take over a `state` of these agents at an iteration."""
         self.iteration = iteration
         for name, axis in self.saved().items():
-            self._filled(operator.attrgetter(name)(self), axis, iteration).copy_(state[name])
+            value = operator.attrgetter(name)(self)
+            if isinstance(value, Full):
+                value.load(parts(state, name))
+            else:
+                self._filled(value, axis, iteration).copy_(state[name])
 
     @staticmethod
     def _filled(tensor: Tensor, axis: int | None, iteration: int) -> Tensor:

@@ -18,9 +18,9 @@ class Upload:
     shrunk by local^T local. Diagonal ones travel as they are.
     """
 
-    covariance: Tensor
-    """W_new: rows [n, k, p], or the diagonal [n, p]"""
-    moments: Tensor
+    covariance: Tensor | None
+    """W_new: rows [n, k, p], or the diagonal [n, p]; None, as B_new, where nothing depends on it any more"""
+    moments: Tensor | None
     """B_new [n, p]"""
     measure: Tensor
     """(t - t_last) * log det ratio, what the trigger compares with D, [n]"""
@@ -39,9 +39,9 @@ class Broadcast:
     """What the server sends to every agent (Alg. 2, line 6), as the change since the last round."""
 
     iteration: int
-    covariance: Tensor
-    """sum of W_new: rows [N, k, p] of all agents, or diagonals [N, p]"""
-    moments: Tensor
+    covariance: Tensor | None
+    """sum of W_new: rows [N, k, p] of all agents, or diagonals [N, p]; None, as B_sync, where nobody sent it"""
+    moments: Tensor | None
     """B_sync [p]"""
     parameters: Tensor | None
     """theta_sync,NN [p]"""

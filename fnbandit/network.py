@@ -16,14 +16,8 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
+from fnbandit.covariance import product
 from fnbandit.randomness import Purpose, generator
-
-
-def product(left: Tensor, right: Tensor) -> Tensor:
-    """bmm, never with a trailing dimension of one, for which torch takes another path when n is 1."""
-    if right.shape[2] > 1:
-        return torch.bmm(left, right)
-    return torch.bmm(left, right.expand(-1, -1, 2))[:, :, :1]
 
 
 class Network:

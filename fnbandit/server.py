@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.covariance import Diagonal, Full, shared_product, shrink
+from fnbandit.covariance import Diagonal, Full, shrink
 from fnbandit.messages import Broadcast, Upload
-from fnbandit.weighting import needs_global
 
 
 class GlobalStatistics:
@@ -22,13 +21,10 @@ class GlobalStatistics:
 
     def __init__(self, config: Config, parameters: int, initial: Tensor | None, like: Tensor) -> None:
         kind = Diagonal if config.diagonal else Full
+        shared = {} if config.diagonal else {"shared": True}
         regularization = config.number("regularization")
         self._config = config
-        self.covariance: Full | Diagonal = (
-            Diagonal(1, parameters, regularization, like)
-            if config.diagonal
-            else Full(1, parameters, regularization, like, shared=True)
-        )
+        self.covariance: Full | Diagonal = kind(1, parameters, regularization, like, **shared)
         """V_last = lambda I + W_sync"""
         self.diagonal = like.new_full((1, parameters), regularization)
         """The diagonal of V_last (for the diagonal trigger)"""
@@ -42,37 +38,40 @@ class GlobalStatistics:
         """alpha"""
         self.last_round = 0
         """t_last"""
-        self.average: Tensor | None = None
-        """V_sync,NN^-1 [p, p], or its diagonal [p] (Less Comm.)"""
+        self.average: Full | Tensor | None = None
+        """V_sync,NN^-1, or its diagonal [p] (Less Comm.)"""
         self.peers: Tensor | None = None
         """V_local^-1 of all N agents, [N, p, p], or the diagonals [N, p] (FN-UCB)"""
         if config.networked:
             if config.algorithm == "fn-ucb":
                 self.peers = kind(config.agents, parameters, regularization, like).inverse
             else:
-                self.average = kind(1, parameters, regularization, like).inverse[0]
+                average = kind(1, parameters, regularization, like, **shared)
+                self.average = average if isinstance(average, Full) else average.inverse[0]
 
     def state(self) -> dict[str, Tensor]:
         """Everything that `load` needs to go on with the same bits."""
-        covariance = self.covariance.inverse if isinstance(self.covariance, Full) else self.covariance.diagonal
         tensors = {
-            "covariance": covariance,
             "diagonal": self.diagonal,
             "moments": self.moments,
             "estimate": self.estimate,
             "weight": torch.tensor(self.weight, dtype=torch.float64),
             "last_round": torch.tensor(self.last_round),
             "parameters": self.parameters,
-            "average": self.average,
             "peers": self.peers,
         }
+        for name, holder in (("covariance", self.covariance), ("average", self.average)):
+            if isinstance(holder, Full):
+                tensors |= {f"{name}.{part}": tensor for part, tensor in holder.state().items()}
+            else:
+                tensors[name] = holder.diagonal if isinstance(holder, Diagonal) else holder
         return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Take over another copy's `state`."""
         like = self.moments
         if isinstance(self.covariance, Full):
-            self.covariance.inverse.copy_(state["covariance"])
+            self.covariance.load(parts(state, "covariance"))
         else:
             self.covariance.diagonal.copy_(state["covariance"])
         self.diagonal = state["diagonal"].to(like)
@@ -82,7 +81,9 @@ class GlobalStatistics:
         self.last_round = int(state["last_round"])
         if self.parameters is not None:
             self.parameters = state["parameters"].to(self.parameters)
-        if self.average is not None:
+        if isinstance(self.average, Full):
+            self.average.load(parts(state, "average"))
+        elif self.average is not None:
             self.average = state["average"].to(like)
         if self.peers is not None:
             # In place: agents' own inverses are views of it.
@@ -90,28 +91,31 @@ class GlobalStatistics:
 
     def apply(self, broadcast: Broadcast, own: range) -> None:
         """Take in a round (Alg. 1, lines 17-18); the inverses of the agents in `own` are there."""
-        self.moments = broadcast.moments
-        if isinstance(self.covariance, Diagonal):
-            self.covariance.absorb(broadcast.covariance.sum(0))
-            self.diagonal = self.covariance.diagonal
-        elif needs_global(self._config, broadcast.iteration + 1):
-            rows = broadcast.covariance.flatten(0, 1)
-            self.covariance.absorb(rows[None])
-            self.diagonal = self.diagonal + rows.square().sum(0)
-            self.estimate = self.covariance.solve(self.moments[None, None])[0, 0]
+        if broadcast.covariance is not None and broadcast.moments is not None:
+            self._apply_global(broadcast.covariance, broadcast.moments)
         self.parameters = broadcast.parameters
         self.weight = broadcast.weight
         self.last_round = broadcast.iteration
         if broadcast.local is not None:
             self._apply_local(broadcast.local, own)
 
+    def _apply_global(self, covariance: Tensor, moments: Tensor) -> None:
+        self.moments = moments
+        if isinstance(self.covariance, Diagonal):
+            self.covariance.absorb(covariance.sum(0))
+            self.diagonal = self.covariance.diagonal
+        else:
+            rows = covariance.flatten(0, 1)
+            self.covariance.absorb(rows[None])
+            self.diagonal = self.diagonal + rows.square().sum(0)
+            self.estimate = self.covariance.solve(moments[None, None])[0, 0]
+
     def _apply_local(self, local: Tensor, own: range) -> None:
-        if self.average is not None:
-            if self.average.ndim == 2:
-                rows = local.flatten(0, 1)
-                self.average.addmm_(rows.mT, rows, alpha=-1 / self._config.agents)
-            else:
-                self.average = local.mean(0)
+        if isinstance(self.average, Full):
+            # The mean of V_local^-1 - Z^T Z over agents.
+            self.average.shrink(local.flatten(0, 1)[None] / self._config.agents**0.5)
+        elif self.average is not None:
+            self.average = local.mean(0)
         elif self.peers is not None and self.peers.ndim == 3:
             for others in (slice(0, own.start), slice(own.stop, self._config.agents)):
                 shrink(self.peers[others], local[others])
@@ -123,12 +127,10 @@ class GlobalStatistics:
 
         The mean over agents of ||x||_{V_local^-1} (FN-UCB), or ||x||_{V_sync,NN^-1} (Less Comm.).
         """
+        if isinstance(self.average, Full):
+            return self.average.quadratic(x).clamp_(min=0).sqrt_()
         if self.average is not None:
-            if self.average.ndim == 2:
-                solved = shared_product(x, self.average)
-            else:
-                solved = x * self.average
-            return (solved * x).sum(-1).clamp_(min=0).sqrt_()
+            return (x * self.average * x).sum(-1).sqrt_()
         assert self.peers is not None
         if self.peers.ndim == 2:
             squares = torch.bmm(x * x, self.peers.mT.expand(len(x), -1, -1))
@@ -146,7 +148,10 @@ class Server:
 
     def aggregate(self, iteration: int, uploads: list[Upload]) -> Broadcast:
         """One broadcast from the uploads of all groups, in agent order."""
-        parameters, weight, local = None, 0.0, None
+        covariance, moments, parameters, weight, local = None, None, None, 0.0, None
+        if uploads[0].covariance is not None:
+            covariance = _together([upload.covariance for upload in uploads])
+            moments = self.statistics.moments + _together([upload.moments for upload in uploads]).sum(0)
         if self._config.networked:
             parameters = _together([upload.parameters for upload in uploads]).mean(0)
             local = _together([upload.local for upload in uploads])
@@ -154,12 +159,17 @@ class Server:
                 weight = float(_together([upload.weight for upload in uploads]).min())
         return Broadcast(
             iteration=iteration,
-            covariance=_together([upload.covariance for upload in uploads]),
-            moments=self.statistics.moments + _together([upload.moments for upload in uploads]).sum(0),
+            covariance=covariance,
+            moments=moments,
             parameters=parameters,
             weight=weight,
             local=local,
         )
+
+
+def parts(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+    """What belongs to a part of a state: "name.rows" as "rows"."""
+    return {key.removeprefix(f"{name}."): tensor for key, tensor in state.items() if key.startswith(f"{name}.")}
 
 
 def _together(parts: Sequence[Tensor | None]) -> Tensor:

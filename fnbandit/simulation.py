@@ -246,7 +246,7 @@ def run_epochs(config: Config, cohort: Cohort, server: Server | None, start: int
         length = min(LONGEST_PART, 2 * length)
         if uploads:
             assert server is not None
-            record = round_record(config, end, end - last_round, uploads)
+            record = round_record(config, len(server.statistics.moments), end, end - last_round, uploads)
             cohort.receive(server.aggregate(end, uploads))
             length = next_part(end - last_round)
             last_round = end
@@ -262,7 +262,7 @@ def next_part(epoch: int) -> int:
     return min(LONGEST_PART, max(1, epoch + epoch // 4))
 
 
-def round_record(config: Config, iteration: int, length: int, uploads: list[Upload]) -> Round:
+def round_record(config: Config, parameters: int, iteration: int, length: int, uploads: list[Upload]) -> Round:
     """What is remembered of a round."""
     measure = torch.cat([upload.measure for upload in uploads]).cpu().numpy()
     losses = [upload.loss for upload in uploads if upload.loss is not None]
@@ -276,7 +276,7 @@ def round_record(config: Config, iteration: int, length: int, uploads: list[Uplo
         triggered=triggered,
         measure=float(measure.max()),
         loss=float(torch.cat(losses).mean()) if losses else float("nan"),
-        cost=round_cost(config, uploads[0].moments.shape[1], len(triggered)),
+        cost=round_cost(config, parameters, len(triggered)),
     )
 
 

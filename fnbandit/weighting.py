@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.covariance import Diagonal, Full, Local
+from fnbandit.covariance import Diagonal, Full
 
 
 def weight_at(config: Config, iteration: int, last_round: int, broadcast: float) -> float:
@@ -45,7 +45,7 @@ class DomainRatio:
     inverses takes off: ||Z x||^2, instead of a p x p product per point.
     """
 
-    def __init__(self, features: Tensor, local: Full | Local | Diagonal, agents: int) -> None:
+    def __init__(self, features: Tensor, local: Full | Diagonal, agents: int) -> None:
         self._features = features
         """[points, p]"""
         self.variances = local.quadratic(features.expand(agents, -1, -1))

@@ -406,7 +406,7 @@ def test_a_job_submitted_to_a_running_cluster(short_directory, tmp_path):
         with driver(joined, env=environment) as process:
             out, err = process.communicate()
         assert process.returncode == 0, err
-        assert int(out.splitlines()[-1].split()[1]) == CONFIG.horizon
+        assert int(out.splitlines()[-1].split()[2]) == CONFIG.horizon
         del environment["RAY_AUTH_MODE"]
         with driver(joined, env=environment) as process:
             _, err = process.communicate()

@@ -188,7 +188,7 @@ def test_a_version_from_elsewhere_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.checkpoints.VERSION", 7)
     interrupt(CONFIG, tmp_path, epochs=6)
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="is of version 7, this program reads 1"):
+    with pytest.raises(CheckpointError, match="is of version 7, this program reads 2"):
         CheckpointStore(str(tmp_path)).latest()
 
 

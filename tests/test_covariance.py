@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from fnbandit.covariance import (
     CHUNK,
-    LARGE,
     Diagonal,
     DiagonalEpoch,
     Full,
     FullEpoch,
-    Local,
     diagonal_gain,
     shared_product,
     shrink,
@@ -32,7 +30,7 @@ def relative(found: torch.Tensor, expected: np.ndarray) -> float:
     return float(np.abs(found.numpy() - expected).max() / np.abs(expected).max())
 
 
-def test_after_5000_updates_inverse_and_log_determinant_are_exact():
+def test_after_5000_updates_the_inverse_is_exact():
     p, regularization = 30, 0.1
     covariance = Full(2, p, regularization, LIKE)
     dense = np.stack([regularization * np.eye(p)] * 2)
@@ -42,8 +40,23 @@ def test_after_5000_updates_inverse_and_log_determinant_are_exact():
         dense += new.mT.numpy() @ new.numpy()
     for i in range(2):
         assert relative(covariance.inverse[i], np.linalg.inv(dense[i])) < 1e-8
-        expected = np.linalg.slogdet(dense[i])[1] - p * np.log(regularization)
-        assert covariance.log_determinant[i].item() == pytest.approx(expected, rel=1e-8)
+
+
+def test_after_5000_rows_of_an_epoch_the_log_determinant_is_exact():
+    p, regularization = 30, 0.1
+    shared = Full(1, p, regularization, LIKE, shared=True)
+    epoch = FullEpoch(2)
+    epoch.start(shared, torch.zeros(p, dtype=torch.float64))
+    dense = np.stack([regularization * np.eye(p)] * 2)
+    for step in range(5000):
+        x = rows(2, 3, p, seed=step)
+        epoch.evaluate(x)
+        arms = torch.tensor([step % 3, (step + 1) % 3])
+        epoch.append(x, arms, torch.zeros(2, dtype=torch.float64))
+        new = x[torch.arange(2), arms][:, None].numpy()
+        dense += new.transpose(0, 2, 1) @ new
+    expected = np.linalg.slogdet(dense)[1] - p * np.log(regularization)
+    np.testing.assert_allclose(epoch.gain(), expected, rtol=1e-8)
 
 
 @pytest.mark.parametrize("k", [1, 5, CHUNK, CHUNK + 3])
@@ -61,29 +74,44 @@ def test_absorbing_rows_returns_what_the_inverse_lost(k):
     assert torch.equal(copy, covariance.inverse)
 
 
-def test_local_is_full_in_another_form():
-    full, local = Full(3, 20, 0.3, LIKE), Local(3, 20, 0.3, LIKE)
-    for step, k in enumerate([1, 4, 1, 10, 3, 2, 30, 1]):
-        new = rows(3, k, 20, seed=step)
-        torch.testing.assert_close(local.absorb(new), full.absorb(new), rtol=1e-9, atol=1e-11)
-        assert (local.dense is None) == (step < 5)
-        x = rows(3, 2, 20, seed=100 + step)
-        torch.testing.assert_close(local.quadratic(x), full.quadratic(x), rtol=1e-9, atol=1e-11)
-        copy = Local(3, 20, 0.3, LIKE)
-        copy.load(local.state())
-        assert torch.equal(copy.solve(x), local.solve(x))
+@pytest.mark.parametrize("shared", [False, True])
+def test_every_form_of_an_inverse_answers_as_the_dense_one(shared):
+    """Rows alone, then a matrix and rows, rows that come in small and in large numbers; saved and loaded in each."""
+    p, count = 40, 1 if shared else 3
+    full = Full(count, p, 0.3, LIKE, shared)
+    dense = np.stack([0.3 * np.eye(p)] * count)
+    forms = []
+    for step, k in enumerate([1, 4, 1, 10, 3, 2, 1, 1, 30, 1, 150, 2]):
+        new = rows(count, k, p, seed=step)
+        before = np.linalg.inv(dense)
+        change = full.absorb(new).numpy()
+        dense += new.mT.numpy() @ new.numpy()
+        inverse = np.linalg.inv(dense)
+        np.testing.assert_allclose(before - change.transpose(0, 2, 1) @ change, inverse, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(full.inverse, inverse, rtol=1e-9, atol=1e-11)
+        x = rows(3, 2, p, seed=100 + step)
+        np.testing.assert_allclose(full.solve(x), x.numpy() @ inverse, rtol=1e-8, atol=1e-10)
+        expected = np.einsum("nkp,npq,nkq->nk", x, np.broadcast_to(inverse, (3, p, p)), x)
+        np.testing.assert_allclose(full.quadratic(x), expected, rtol=1e-8, atol=1e-10)
+        copy = Full(count, p, 0.3, LIKE, shared)
+        copy.load(full.state())
+        assert torch.equal(copy.solve(x), full.solve(x))
+        forms.append(("matrix" in full.state(), full.rows.shape[1]))
+    # 40 parameters: at most 20 rows without a matrix, at most 2 beside one.
+    assert forms == [(False, r) for r in (1, 5, 6, 16, 19)] + [(True, r) for r in (2, 1, 2, 0, 1, 0, 2)]
 
 
 @pytest.mark.parametrize("p", [30, 720])
-def test_one_matrix_for_all_gives_each_agent_the_same_bits(p):
-    matrix = rows(p, p)
-    assert (matrix.numel() * 8 > LARGE) == (p == 720)
-    for k in (2, 3, 4, 7, 10):
+@pytest.mark.parametrize("q", [1, 5, 64, None], ids=["1 row", "5 rows", "64 rows", "a matrix"])
+def test_one_matrix_for_all_gives_each_agent_the_same_bits(p, q):
+    matrix = rows(p, p) if q is None else rows(q, p).mT
+    for k in (1, 2, 3, 4, 7, 10):
         x = rows(9, k, p, seed=k)
         together = shared_product(x, matrix)
         torch.testing.assert_close(together, x @ matrix)
         for i in range(9):
-            assert torch.equal(shared_product(x[i : i + 1].clone(), matrix)[0], together[i])
+            for j in (1, 2):
+                assert torch.equal(shared_product(x[i : i + j].clone(), matrix), together[i : i + j])
 
 
 def test_full_and_diagonal_answer_the_same_questions():

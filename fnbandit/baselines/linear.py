@@ -29,7 +29,7 @@ class LinearGroup(Group):
         self._normals = Normals(config.seed, agents, environment.arms, self.like)
 
     def saved(self) -> dict[str, int | None]:
-        return super().saved() | {"_covariance.inverse": None, "_moments": None}
+        return super().saved() | {"_covariance": None, "_moments": None}
 
     def choose(self, iteration: int, contexts: Tensor) -> Tensor:
         return self.scores(iteration, contexts).argmax(dim=1)

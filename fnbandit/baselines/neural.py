@@ -40,7 +40,7 @@ class NeuralGroup(Group):
         self._normals = Normals(config.seed, agents, environment.arms, self.like)
 
     def saved(self) -> dict[str, int | None]:
-        covariance = "_covariance.diagonal" if self.config.diagonal else "_covariance.inverse"
+        covariance = "_covariance.diagonal" if self.config.diagonal else "_covariance"
         return super().saved() | {covariance: None, "theta": None, "_inputs": None, "_targets": None}
 
     def choose(self, iteration: int, contexts: Tensor) -> Tensor:
