@@ -57,7 +57,8 @@ class Full:
 
     def meet(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """M x [n, k, p] and u = Z x [n, k, r] for x [n, k, p]: what `quadratic` and `solve` are made of."""
-        met = x * (1 / self._regularization) if self._matrix is None else self._product(x, self._matrix)
+        # M is symmetric, and faster to read along its rows.
+        met = x * (1 / self._regularization) if self._matrix is None else self._product(x, self._matrix.mT)
         return met, self._product(x, self.rows.mT)
 
     def solved(self, met: Tensor, u: Tensor) -> Tensor:
@@ -79,11 +80,24 @@ class Full:
 
     def absorb(self, rows: Tensor) -> Tensor:
         """V <- V + G^T G for rows [c, k, p]; returns what Z has grown by, [c, k, p]."""
-        changes = []
-        for part in rows.split(CHUNK, dim=1):
-            changes.append(change_of(part, self.solve(part)))
-            self.shrink(changes[-1])
+        changes = [self._absorb(part, self.solve(part)) for part in rows.split(CHUNK, dim=1)]
         return torch.cat(changes, dim=1) if len(changes) > 1 else changes[0]
+
+    def absorb_and_solve(self, rows: Tensor, x: Tensor) -> Tensor:
+        """`absorb`, then V^-1 x for x [c, k', p]; M is read once for both."""
+        first, *others = rows.split(CHUNK, dim=1)
+        both = self.solve(torch.cat([first, x], dim=1))
+        changes = [self._absorb(first, both[:, : first.shape[1]])]
+        changes += [self._absorb(part, self.solve(part)) for part in others]
+        solved = both[:, first.shape[1] :]
+        for change in changes:
+            solved = solved - torch.bmm(torch.bmm(x, change.mT), change)
+        return solved
+
+    def _absorb(self, rows: Tensor, solved: Tensor) -> Tensor:
+        change = change_of(rows, solved)
+        self.shrink(change)
+        return change
 
     def shrink(self, change: Tensor) -> None:
         """V^-1 <- V^-1 - Z^T Z for new rows of Z, [c, k, p]."""

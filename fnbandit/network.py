@@ -20,6 +20,10 @@ from fnbandit.covariance import product
 from fnbandit.randomness import Purpose, generator
 
 
+Workspace = tuple[list[Tensor], list[Tensor], Tensor]
+"""Activations and their gradients, [n, width, r] per hidden layer, and residuals, [n, 1, r]"""
+
+
 class Network:
     """A fully connected ReLU network with one output, as `config.network` describes it.
 
@@ -99,7 +103,7 @@ class Network:
             if incoming.shape[-1] < block.shape[-1]:
                 block[..., -1] = delta.mT
             if index:
-                delta = self._back(delta, layers[index], activations[index])
+                delta = self._back(delta, layers[index], activations[index], torch.empty_like(activations[index]))
         return features
 
     @property
@@ -129,35 +133,58 @@ class Network:
         whole[0] = whole[0][:, :, : self.inputs_dim]
         return torch.cat([layer.flatten(1) for layer in whole], dim=1)
 
+    def workspace(self, x: Tensor) -> Workspace:
+        """What `descend` writes to, for inputs x [n, padded_dim, r]: made once for many steps.
+
+        Memory that is new in every step would cost a page fault per 4 kB of it.
+        """
+        hidden = [(len(x), outputs, x.shape[2]) for outputs, _ in self._shapes[:-1]]
+        activations, deltas = ([x.new_empty(shape) for shape in hidden] for _ in range(2))
+        return activations, deltas, x.new_empty(len(x), 1, x.shape[2])
+
     def descend(
-        self, layers: list[tuple[Tensor, Tensor | None]], x: Tensor, minus_y: Tensor, keep: float, rate: float
+        self,
+        layers: list[tuple[Tensor, Tensor | None]],
+        x: Tensor,
+        minus_y: Tensor,
+        keep: float,
+        rate: float,
+        workspace: Workspace,
     ) -> Tensor:
         """theta <- keep * theta - rate * sum_r (f(x_r) - y_r) * d f(x_r) / d theta, in place.
 
         x [n, padded_dim, r], minus_y = -y [n, 1, r]; returns the residuals f(x_r) - y_r, [n, 1, r].
         """
-        activations = [x]
-        for weights, bias in layers[:-1]:
-            below = activations[-1]
-            pre = torch.bmm(weights, below) if bias is None else torch.baddbmm(bias, weights, below)
-            activations.append(pre.relu_())
+        activations, deltas, residual = workspace
+        below = x
+        for (weights, bias), pre in zip(layers[:-1], activations, strict=True):
+            if bias is None:
+                torch.bmm(weights, below, out=pre)
+            else:
+                torch.baddbmm(bias, weights, below, out=pre)
+            below = pre.relu_()
         weights, bias = layers[-1]
-        residual = torch.baddbmm(minus_y, weights, activations[-1], alpha=self.output_scale)
+        torch.baddbmm(minus_y, weights, below, alpha=self.output_scale, out=residual)
         if bias is not None:
             residual += bias
         delta = residual
         for index in reversed(range(len(layers))):
             weights, bias = layers[index]
-            below, above = activations[index], delta
+            below, above = activations[index - 1] if index else x, delta
             if index:
-                delta = self._back(above, weights, below)
+                delta = self._back(above, weights, below, out=deltas[index - 1])
             weights.baddbmm_(above, below.mT, beta=keep, alpha=-rate * self.output_scale)
             if bias is not None:
                 bias.mul_(keep).sub_(above.sum(-1, keepdim=True), alpha=rate * self.output_scale)
         return residual
 
-    def _back(self, delta: Tensor, layer: Tensor, activation: Tensor) -> Tensor:
-        """delta [n, outputs, r] through a layer and the ReLU before it -> [n, inputs, r]."""
+    def _back(self, delta: Tensor, layer: Tensor, activation: Tensor, out: Tensor) -> Tensor:
+        """delta [n, outputs, r] through a layer and the ReLU before it -> out [n, inputs, r]."""
         weights = layer[:, :, : activation.shape[1]].mT
-        spread = weights * delta if delta.shape[1] == 1 else product(weights, delta)
-        return torch.ops.aten.threshold_backward(spread, activation, 0)
+        if delta.shape[1] == 1:
+            torch.mul(weights, delta, out=out)
+        elif delta.shape[2] > 1:
+            torch.bmm(weights, delta, out=out)
+        else:
+            out = product(weights, delta)
+        return torch.ops.aten.threshold_backward.grad_input(out, activation, 0, grad_input=out)

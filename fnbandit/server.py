@@ -106,9 +106,8 @@ class GlobalStatistics:
             self.diagonal = self.covariance.diagonal
         else:
             rows = covariance.flatten(0, 1)
-            self.covariance.absorb(rows[None])
+            self.estimate = self.covariance.absorb_and_solve(rows[None], moments[None, None])[0, 0]
             self.diagonal = self.diagonal + rows.square().sum(0)
-            self.estimate = self.covariance.solve(moments[None, None])[0, 0]
 
     def _apply_local(self, local: Tensor, own: range) -> None:
         if isinstance(self.average, Full):

@@ -8,7 +8,7 @@ from torch import Tensor
 from fnbandit.config import Config
 from fnbandit.network import Network
 
-CACHE = 2_000_000
+CACHE = 6_000_000
 """Bytes of activations that are worked on at once on a CPU: more fall out of its caches."""
 
 
@@ -51,10 +51,10 @@ def _train(
     minus_y = -y[:, None]
     layers = network.unpack(start)
     pull = network.unpack(initial[None] * (rate * decay)) if config.training_loss == "paper" else []
-    residual = None
+    residual, workspace = None, network.workspace(x)
     for _ in range(int(config.number("training_steps"))):
         # theta <- theta - rate * (scale * gradient + decay * (theta - theta_0 or 0))
-        residual = network.descend(layers, x, minus_y, keep=1 - rate * decay, rate=rate * scale)
+        residual = network.descend(layers, x, minus_y, keep=1 - rate * decay, rate=rate * scale, workspace=workspace)
         for layer, towards in zip(layers, pull, strict=False):
             for values, initial_values in zip(layer, towards, strict=True):
                 if values is not None and initial_values is not None:

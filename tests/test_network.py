@@ -61,7 +61,9 @@ def test_a_gradient_step_is_that_of_autograd(kind, layers, count):
     assert torch.equal(network.pack(layers_of_theta), theta)
     inputs = torch.zeros(2, network.padded_dim, count, dtype=torch.float64)
     inputs[:, : network.inputs_dim] = network.inputs(x)
-    residual = network.descend(layers_of_theta, inputs, -y[:, None], keep=0.75, rate=0.125)
+    residual = network.descend(
+        layers_of_theta, inputs, -y[:, None], keep=0.75, rate=0.125, workspace=network.workspace(inputs)
+    )
     changed = network.pack(layers_of_theta)
     for i in range(2):
         loss = lambda p, i=i: 0.5 * ((oracle.network(config, p, x[i]) - y[i]) ** 2).sum()  # noqa: E731
