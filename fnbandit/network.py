@@ -19,7 +19,6 @@ from fnbandit.config import Config
 from fnbandit.covariance import product
 from fnbandit.randomness import Purpose, generator
 
-
 Workspace = tuple[list[Tensor], list[Tensor], Tensor]
 """Activations and their gradients, [n, width, r] per hidden layer, and residuals, [n, 1, r]"""
 
