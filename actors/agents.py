@@ -79,12 +79,20 @@ class AgentActor:
     def __init__(self, config: Config, agents: range) -> None:
         self._config = config
         self._agents = agents
+        self._busy = False
+
+    def busy(self) -> bool:
+        """Whether a call of the server's is under way; answered by the main thread."""
+        return self._busy
 
     def call(self, message: tuple[str, tuple[Any, ...]]) -> Any:
         """One of the methods below by name: what the server's compiled graph calls, in a thread of its own."""
         torch.set_num_threads(1)
         method, args = message
-        return getattr(self, method)(*args)
+        self._busy = True
+        answer = getattr(self, method)(*args)
+        self._busy = False
+        return answer
 
     @guarded
     def start(self, iteration: int, agents: dict[str, np.ndarray] | None, server: dict[str, np.ndarray] | None) -> int:

@@ -27,6 +27,8 @@ from fnbandit.simulation import Epoch, joined, run_epochs
 
 START_SECONDS = 60.0
 """How long an actor's process may take to start, at least, before it is called stuck."""
+SLEPT = 0.8
+"""The part of a call's shortest time that the server sleeps through."""
 HANDED_OVER_EVERY = 0.2
 """Seconds between two hand-overs of finished epochs to the driver."""
 
@@ -95,6 +97,8 @@ class RayCohort:
         self._start = 0
         self._news: News = None
         self._answers: list[Advanced] = []
+        self._seconds: dict[str, float] = {}
+        """What calls of a method take at the least, of late"""
         self.calls = 0
 
     def start(
@@ -113,38 +117,53 @@ class RayCohort:
     def _call(self, method: str, *args: Any) -> list[Any]:
         """Call all actors and wait for all answers."""
         self.calls += len(self._handles)
+        began = time.monotonic()
         try:
             refs = self._graph.execute((method, args))
         except RayError as error:
             raise Trouble(self._died(error)) from None
-        return self._answered(refs, self._timeout)
-
-    def _answered(self, refs: list[Any], timeout: float) -> list[Any]:
-        deadline = time.monotonic() + timeout
-        answers = []
-        for index, ref in enumerate(refs):
-            try:
-                answer = ray.get(ref, timeout=max(0.0, deadline - time.monotonic()))
-            except (GetTimeoutError, RayChannelTimeoutError):
-                raise Trouble(Stuck(self._who(index), timeout)) from None
-            except RayError as error:
-                raise Trouble(self._died(error)) from None
-            if isinstance(answer, Failed):
-                raise Trouble(answer)
-            # Arrays lie in the channel's memory, which the next call waits for.
-            answers.append(copy.deepcopy(answer))
+        # Ray waits for a channel in a busy loop, which would take a core from the agents.
+        expected = self._seconds.get(method, 0.0)
+        time.sleep(min(1.0, SLEPT * expected))
+        answers = self._answered(refs, self._timeout)
+        took = time.monotonic() - began
+        self._seconds[method] = min(took, 1.1 * expected) or took
         return answers
 
+    def _answered(self, refs: list[Any], timeout: float) -> list[Any]:
+        try:
+            answers = ray.get(refs, timeout=timeout)
+        except (GetTimeoutError, RayChannelTimeoutError):
+            raise Trouble(Stuck(self._stuck(), timeout)) from None
+        except RayError as error:
+            raise Trouble(self._died(error)) from None
+        for answer in answers:
+            if isinstance(answer, Failed):
+                raise Trouble(answer)
+        # Arrays lie in the channels' memory, which the next call waits for.
+        return copy.deepcopy(answers)
+
+    def _stuck(self) -> str:
+        """Who has not answered; a graph knows no more than that somebody has not."""
+        for index, word in enumerate(self._words()):
+            if word is not False:
+                return self._who(index)
+        return "an actor"
+
     def _died(self, error: RayError) -> Died:
-        """Which actor is gone; a graph knows no more than that one is."""
-        for index, handle in enumerate(self._handles):
-            try:
-                ray.get(handle.__ray_ready__.remote(), timeout=1)
-            except RayActorError as known:
-                return Died(self._who(index), str(known))
-            except RayError:
-                continue
+        """Who is gone; a graph knows no more than that somebody is."""
+        for index, word in enumerate(self._words()):
+            if isinstance(word, RayActorError):
+                return Died(self._who(index), str(word))
         return Died("an actor", str(error))
+
+    def _words(self) -> Iterator[bool | RayError]:
+        """Every actor's word on whether it is busy, or why there is none."""
+        for handle in self._handles:
+            try:
+                yield ray.get(handle.busy.remote(), timeout=1)
+            except RayError as error:
+                yield error
 
     def _who(self, index: int) -> str:
         part = self._parts[index]
@@ -167,8 +186,7 @@ class RayCohort:
     def receive(self, broadcast: Broadcast) -> None:
         assert self._statistics is not None
         self._statistics.apply(broadcast, own=range(0))
-        news = [{"rows": packed(broadcast)}, {"state": as_arrays(self._statistics.state())}]
-        self._news = min(news, key=lambda each: numbers(*each.values()))
+        self._news = news_of(broadcast, self._statistics)
 
     def states(self) -> list[dict[str, np.ndarray]]:
         """Every actor's state, after the last broadcast."""
@@ -176,9 +194,14 @@ class RayCohort:
         return self._call("state", news)
 
 
-def numbers(message: dict[str, Any]) -> int:
-    """How many numbers a message carries: a round's rows may be more than the matrices that they change."""
-    return sum(value.size for value in message.values() if isinstance(value, np.ndarray))
+def news_of(broadcast: Broadcast, statistics: GlobalStatistics) -> News:
+    """A round's rows, or what they have made of the statistics, whichever is fewer numbers."""
+
+    def numbers(message: dict[str, Any]) -> int:
+        return sum(value.size for value in message.values() if isinstance(value, np.ndarray))
+
+    rows, state = packed(broadcast), as_arrays(statistics.state())
+    return {"rows": rows} if numbers(rows) <= numbers(state) else {"state": state}
 
 
 @ray.remote

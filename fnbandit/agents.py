@@ -107,9 +107,10 @@ class AgentGroup(Group):
         a = b = None
         if needs_global(self.config, iteration):
             mean, variance = self._epoch.evaluate(self._x)
-        if weight < 1:
+        # A weight that is computed stays on its device: to look at it would mean to wait.
+        if isinstance(weight, Tensor) or weight < 1:
             a = global_bound(mean, variance, self._global_scale, rescale=self.config.diagonal)
-        if weight > 0:
+        if isinstance(weight, Tensor) or weight > 0:
             assert self.network is not None and self.statistics.parameters is not None
             theta = self.statistics.parameters if self.config.aggregate else self.own_parameters
             inputs = self.network.inputs(contexts.to(self.network_dtype))

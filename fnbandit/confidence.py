@@ -23,7 +23,7 @@ def local_bound(prediction: Tensor, deviation: Tensor, scale: float) -> Tensor:
     return prediction + scale * deviation
 
 
-def combined(a: Tensor | None, b: Tensor | None, weight: float) -> Tensor:
+def combined(a: Tensor | None, b: Tensor | None, weight: Tensor | float) -> Tensor:
     """(1 - alpha) UCB^a + alpha UCB^b (Alg. 1, line 7); a bound of weight 0 need not be computed."""
     if a is None or b is None:
         only = b if a is None else a

@@ -57,7 +57,8 @@ class Group(ABC):
         self.arms = torch.zeros(n, horizon, dtype=torch.int64, device=self.device)
         self.rewards = self.like.new_zeros(n, horizon)
         self.regret = self.like.new_zeros(n, horizon)
-        self.weights = np.zeros(horizon)
+        self.weights = torch.zeros(horizon, dtype=torch.float64, device=self.device)
+        """alpha"""
 
     def saved(self) -> dict[str, int | None]:
         """Attributes that make up the state between epochs; the axis of those that grow with iterations."""
@@ -130,5 +131,5 @@ class Group(ABC):
             arms=self.arms[:, part].T.cpu().numpy(),
             rewards=self.rewards[:, part].T.cpu().numpy(),
             regret=self.regret[:, part].T.cpu().numpy(),
-            weight=self.weights[part].copy(),
+            weight=self.weights[part].cpu().numpy().copy(),
         )

@@ -45,8 +45,8 @@ class Broadcast:
     """B_sync [p]"""
     parameters: Tensor | None
     """theta_sync,NN [p]"""
-    weight: float
-    """alpha"""
+    weight: Tensor | float
+    """alpha; where it is computed, a number on the agents' device"""
     local: Tensor | None
     """What every agent uploaded as `local`, in agent order: [N, k, p], or [N, p]"""
 

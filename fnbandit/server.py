@@ -34,7 +34,7 @@ class GlobalStatistics:
         """V_last^-1 B_sync"""
         self.parameters = initial
         """theta_sync,NN [p], in the network's precision"""
-        self.weight = 0.0
+        self.weight: Tensor | float = 0.0
         """alpha"""
         self.last_round = 0
         """t_last"""
@@ -55,7 +55,7 @@ class GlobalStatistics:
             "diagonal": self.diagonal,
             "moments": self.moments,
             "estimate": self.estimate,
-            "weight": torch.tensor(self.weight, dtype=torch.float64),
+            "weight": torch.as_tensor(self.weight, dtype=torch.float64),
             "last_round": torch.tensor(self.last_round),
             "parameters": self.parameters,
             "peers": self.peers,
@@ -77,7 +77,7 @@ class GlobalStatistics:
         self.diagonal = state["diagonal"].to(like)
         self.moments = state["moments"].to(like)
         self.estimate = state["estimate"].to(like)
-        self.weight = float(state["weight"])
+        self.weight = state["weight"].to(like)
         self.last_round = int(state["last_round"])
         if self.parameters is not None:
             self.parameters = state["parameters"].to(self.parameters)
@@ -147,7 +147,8 @@ class Server:
 
     def aggregate(self, iteration: int, uploads: list[Upload]) -> Broadcast:
         """One broadcast from the uploads of all groups, in agent order."""
-        covariance, moments, parameters, weight, local = None, None, None, 0.0, None
+        covariance = moments = parameters = local = None
+        weight: Tensor | float = 0.0
         if uploads[0].covariance is not None:
             covariance = _together([upload.covariance for upload in uploads])
             moments = self.statistics.moments + _together([upload.moments for upload in uploads]).sum(0)
@@ -155,7 +156,7 @@ class Server:
             parameters = _together([upload.parameters for upload in uploads]).mean(0)
             local = _together([upload.local for upload in uploads])
             if self._config.weight == "theory":
-                weight = float(_together([upload.weight for upload in uploads]).min())
+                weight = _together([upload.weight for upload in uploads]).min()
         return Broadcast(
             iteration=iteration,
             covariance=covariance,

@@ -21,6 +21,7 @@ from fnbandit.groups import Group, Trace
 from fnbandit.messages import Broadcast, Cost, Upload, round_cost
 from fnbandit.server import GlobalStatistics, Server
 from fnbandit.theory import resolve
+from fnbandit.training import check_converged
 
 LONGEST_PART = 64
 """Iterations after which an epoch without a round is handed to the caller in parts."""
@@ -270,12 +271,16 @@ def round_record(config: Config, parameters: int, iteration: int, length: int, u
         triggered = tuple(int(i) for i in np.flatnonzero(measure > config.number("threshold")))
     else:
         triggered = tuple(range(config.agents))
+    loss = float("nan")
+    if losses:
+        loss = float(torch.cat(losses).mean())
+        check_converged(config, loss, iteration)
     return Round(
         iteration=iteration,
         length=length,
         triggered=triggered,
         measure=float(measure.max()),
-        loss=float(torch.cat(losses).mean()) if losses else float("nan"),
+        loss=loss,
         cost=round_cost(config, parameters, len(triggered)),
     )
 

@@ -20,7 +20,8 @@ def train(
     paper  0.5 sum (f - y)^2 + 0.5 m lambda ||theta - theta_0||^2              (Eq. 1)
     mean   mean (f - y)^2 + 0.5 (lambda / t) ||theta||^2                       (App. E)
 
-    Returns theta [n, p] and the mean squared error before the last step, [n].
+    Returns theta [n, p] and the mean squared error before the last step, [n]: NaN where training has diverged,
+    which `check_converged` tells once it is on the host.
     """
     at_once = len(x)
     if x.device.type == "cpu":
@@ -29,10 +30,14 @@ def train(
     parts = zip(start.split(at_once), x.split(at_once), y.split(at_once), strict=True)
     trained = [_train(config, network, *part, initial) for part in parts]
     theta, loss = (torch.cat(values) for values in zip(*trained, strict=True))
-    if not bool(torch.isfinite(loss).all() & torch.isfinite(theta).all()):
+    return theta, loss.where(torch.isfinite(theta).all(1) & torch.isfinite(loss), torch.nan)
+
+
+def check_converged(config: Config, loss: float, iteration: int) -> None:
+    """Raise where `train` has returned a NaN."""
+    if loss != loss:
         rate = config.number("training_rate")
-        raise ValueError(f"training_rate={rate!r}: training diverged at {y.shape[1]} observations; try a smaller rate")
-    return theta, loss
+        raise ValueError(f"training_rate={rate!r}: training diverged at iteration {iteration}; try a smaller rate")
 
 
 def _train(

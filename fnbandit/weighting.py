@@ -9,11 +9,11 @@ from fnbandit.config import Config
 from fnbandit.covariance import Diagonal, Full
 
 
-def weight_at(config: Config, iteration: int, last_round: int, broadcast: float) -> float:
+def weight_at(config: Config, iteration: int, last_round: int, broadcast: Tensor | float) -> Tensor | float:
     """alpha in an iteration, given the iteration of the last round and the alpha it broadcast.
 
     ramp rises linearly from 0 in the first iteration to 1 after `ramp` iterations; theory uses
-    the server's minimum over agents, 0 before the first round (Alg. 1, line 1).
+    the server's minimum over agents, 0 before the first round (Alg. 1, line 1), and leaves it on its device.
     """
     if not config.networked:
         return 0.0

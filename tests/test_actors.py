@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pytest
 import torch
 from test_checkpoints import EVERY_ROUND, assert_same, contiguous, interrupt
 
 from actors import Checkpointing, LocalRun, Options, RayRun, SimulationError
 from actors.layout import ACTOR_BYTES, Node, nodes_of, plan
-from actors.server import rows_are_smaller
+from actors.server import news_of
 from fnbandit import Config, simulate
 from fnbandit.capacity import memory, readable
 from fnbandit.environments import make_environment
 from fnbandit.messages import Broadcast
+from fnbandit.server import GlobalStatistics
 from fnbandit.simulation import collect
 
 BASE = Config(agents=6, horizon=40)
@@ -127,25 +129,27 @@ def test_a_local_checkpoint_is_resumed_in_actors_and_back(ray_cluster, tmp_path)
 
 
 def test_where_rows_travel_and_where_matrices():
-    def rows(config, k, p):
-        zeros = torch.zeros(config.agents, k, p)
-        return rows_are_smaller(config, Broadcast(9, zeros, torch.zeros(p), None, 0.0, None))
+    p, like = 32, torch.empty(0, dtype=torch.float64)
+    random = np.random.default_rng(0)
 
-    # Less Comm.: N k rows twice against two matrices of p rows.
-    assert rows(Config(agents=3), 3, 9)  # 18 against 18
-    assert not rows(Config(agents=3), 4, 9)  # 24 against 18
+    def travels(config, *lengths):
+        """What is sent after each of some rounds."""
+        statistics = GlobalStatistics(config, p, like.new_zeros(p) if config.networked else None, like)
+        for k in lengths:
+            rows = torch.from_numpy(random.standard_normal((config.agents, k, p)))
+            local = rows / 9 if config.networked else None
+            parameters = like.new_zeros(p) if config.networked else None
+            broadcast = Broadcast(9, rows, like.new_zeros(p), parameters, 0.0, local)
+            statistics.apply(broadcast, own=range(0))
+            yield next(iter(news_of(broadcast, statistics)))
+
+    # Less Comm.: N k rows twice, against two inverses of at most p rows (and of 16 before they are matrices).
+    assert list(travels(Config(agents=3), 1, 1, 6, 20, 1)) == ["rows", "rows", "rows", "state", "rows"]
     # FN-UCB: against 1 + N matrices.
-    assert rows(Config(agents=3, algorithm="fn-ucb"), 6, 9)  # 36 against 36
-    assert not rows(Config(agents=3, algorithm="fn-ucb"), 7, 9)  # 42 against 36
+    assert list(travels(Config(agents=3, algorithm="fn-ucb"), 20, 23)) == ["rows", "state"]
     # Without networks N k rows once, against one.
     for config in (Config(agents=3, algorithm="dislinucb"), Config(agents=3, use_local=False)):
-        assert rows(config, 3, 9)  # 9 against 9
-        assert not rows(config, 4, 9)  # 12 against 9
-    # Diagonals are vectors anyway.
-    assert rows_are_smaller(Config(agents=3, diagonal=True), Broadcast(9, torch.zeros(3, 9), None, None, 0.0, None))
-    # The layouts above have both: p = 241 and 17 parameters.
-    assert rows(config_of("less-comm logdet"), 8, 241)
-    assert not rows(config_of("matrices"), 9, 17)
+        assert list(travels(config, 5, 10, 12)) == ["rows", "rows", "state"]
 
 
 # What fits

@@ -140,6 +140,18 @@ def test_what_a_function_may_not_return_is_one_line(ray_cluster, caplog):
 
 
 def test_an_actor_that_hangs_is_named(ray_cluster, caplog):
+    run = RayRun(CONFIG.replace(horizon=2000), Options(agents_per_actor=2, cpus_per_actor=0.1, actor_timeout=3))
+    epochs = run.epochs()
+    next(epoch for epoch in epochs if epoch.end > 10)
+    os.kill(run.pids[2], signal.SIGSTOP)
+    with pytest.raises(SimulationError) as caught:
+        list(epochs)
+    assert str(caught.value) == "actor 1 (agents 2 to 3) has not answered for 3 seconds"
+    assert recoveries(caplog) == []
+    assert gone(run.pids)
+
+
+def test_a_function_that_hangs_is_named(ray_cluster, caplog):
     run = RayRun(
         CONFIG.replace(environment="test_actors_faults:sleepy"),
         Options(agents_per_actor=4, cpus_per_actor=0.1, actor_timeout=3),

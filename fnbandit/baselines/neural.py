@@ -8,9 +8,9 @@ from fnbandit.baselines.sampling import Normals
 from fnbandit.config import Config
 from fnbandit.covariance import Diagonal, Full
 from fnbandit.environments import Environment
-from fnbandit.groups import Group
+from fnbandit.groups import Group, Trace
 from fnbandit.network import Network
-from fnbandit.training import train
+from fnbandit.training import check_converged, train
 
 
 class NeuralGroup(Group):
@@ -38,6 +38,7 @@ class NeuralGroup(Group):
         self._inputs = self.theta.new_zeros(self._learners, self.network.padded_dim, observations)
         self._targets = self.theta.new_zeros(self._learners, observations)
         self._normals = Normals(config.seed, agents, environment.arms, self.like)
+        self._loss = self._targets.new_zeros(self._learners)
 
     def saved(self) -> dict[str, int | None]:
         covariance = "_covariance.diagonal" if self.config.diagonal else "_covariance"
@@ -70,7 +71,11 @@ class NeuralGroup(Group):
         if stop is None or iteration <= stop:
             start = self._initial.expand_as(self.theta) if self.config.training_start == "initial" else self.theta
             x, y = self._inputs[:, :, : part.stop], self._targets[:, : part.stop]
-            self.theta, _ = train(self.config, self.network, start, self._initial, x, y)
+            self.theta, self._loss = train(self.config, self.network, start, self._initial, x, y)
+
+    def trace(self, start: int, end: int) -> Trace:
+        check_converged(self.config, float(self._loss.sum()), end)
+        return super().trace(start, end)
 
 
 class PooledNeuralGroup(NeuralGroup):

@@ -1,0 +1,60 @@
+"""On a device nothing is waited for inside an epoch or a round: the loop runs where tensors have no values at all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fnbandit import Config
+from fnbandit.agents import AgentGroup
+from fnbandit.environments import make_environment
+from fnbandit.server import Server
+from fnbandit.simulation import make_group
+
+VARIANTS = [
+    {},
+    {"algorithm": "fn-ucb", "weight": "theory"},
+    {"algorithm": "fn-ucb", "weight": "theory", "diagonal": True},
+    {"trigger": "logdet"},
+    {"trigger": "logdet", "diagonal": True},
+    {"trigger": "diagonal"},
+    {"weight": "constant", "hidden_layers": 2, "network": "ntk", "training_loss": "paper"},
+    {"use_local": False},
+    {"algorithm": "dislinucb", "trigger": "logdet"},
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_agents_and_server_never_look_at_a_value(variant):
+    config = Config(device="meta", agents=3, horizon=40, dim=4, width=4, ramp=10, **variant)
+    group = make_group(config, make_environment(config), range(3))
+    assert isinstance(group, AgentGroup) and group.rewards.is_meta
+    server = Server(config, group.statistics)
+    for length in (1, 1, 5, 20, 9):
+        for _ in range(length):
+            group.step()
+            measure = group.measure()
+        upload = group.upload()
+        broadcast = server.aggregate(group.iteration, [upload])
+        group.statistics.apply(broadcast, own=group.agents)
+        group.start_epoch()
+    assert group.iteration > config.ramp
+    assert measure.is_meta and upload.measure.is_meta
+    assert broadcast.parameters is None or broadcast.parameters.is_meta
+    # What leaves the device does so between rounds, and here it cannot.
+    with pytest.raises(NotImplementedError, match="meta"):
+        group.trace(0, 1)
+
+
+@pytest.mark.parametrize("algorithm", ["neural-ucb", "neural-ts", "linear-ucb", "pooled-neural-ucb"])
+def test_baselines_never_look_at_a_value(algorithm):
+    config = Config(device="meta", algorithm=algorithm, agents=3, horizon=40, dim=4, width=4)
+    group = make_group(config, make_environment(config), range(3))
+    for _ in range(33):
+        group.step()
+    assert group.rewards.is_meta
+
+
+def test_a_look_would_be_noticed():
+    with pytest.raises(RuntimeError, match="meta"):
+        bool(torch.zeros(1, device="meta") > 0)
