@@ -200,6 +200,7 @@ class AgentGroup(Group):
             new = covariance = self._epoch.squares
             moments = self._epoch.new_moments
         else:
+            self._epoch.end()
             new = self._features(torch.stack(self._recent, dim=1))
             if needs_global(self.config, t + 1):
                 covariance = new

@@ -15,11 +15,15 @@ Z for them, so that with u = Z x
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor
 
 CHUNK = 128
 """Rows that are absorbed at once: their k x k Cholesky factor stays small."""
+WORKSPACE = 4_000_000
+"""Bytes of rows that are worked on at once: what is made on the way stays in the cache."""
 TILE = 8
 """Rows that a matrix product works on together."""
 
@@ -80,24 +84,39 @@ class Full:
 
     def absorb(self, rows: Tensor) -> Tensor:
         """V <- V + G^T G for rows [c, k, p]; returns what Z has grown by, [c, k, p]."""
-        changes = [self._absorb(part, self.solve(part)) for part in rows.split(CHUNK, dim=1)]
+        changes = []
+        for part in rows.split(CHUNK, dim=1):
+            changes.append(self._change_of(part))
+            self.shrink(changes[-1])
         return torch.cat(changes, dim=1) if len(changes) > 1 else changes[0]
 
+    def _change_of(self, rows: Tensor) -> Tensor:
+        """What Z will grow by; for a few covariances at a time, so that work space stays small."""
+        at_once = some_of(rows)
+        if len(rows) <= at_once:
+            return change_of(rows, self.solve(rows))
+        change = torch.empty_like(rows)
+        for start in range(0, len(rows), at_once):
+            few = slice(start, start + at_once)
+            change[few] = change_of(rows[few], self._some(few).solve(rows[few]))
+        return change
+
+    def _some(self, few: slice) -> Full:
+        """Some of the covariances, to look at."""
+        some = copy.copy(self)
+        some._buffer = self._buffer[few]
+        some._matrix = None if self._matrix is None else self._matrix[few]
+        return some
+
     def absorb_and_solve(self, rows: Tensor, x: Tensor) -> Tensor:
-        """`absorb`, then V^-1 x for x [c, k', p]; M is read once for both."""
-        first, *others = rows.split(CHUNK, dim=1)
-        both = self.solve(torch.cat([first, x], dim=1))
-        changes = [self._absorb(first, both[:, : first.shape[1]])]
-        changes += [self._absorb(part, self.solve(part)) for part in others]
-        solved = both[:, first.shape[1] :]
-        for change in changes:
+        """`absorb`, then V^-1 x for x [c, k', p]; M is read once for both, and Z is not kept."""
+        both = self.solve(torch.cat([rows[:, :CHUNK], x], dim=1))
+        solved_rows, solved = both[:, : -x.shape[1]], both[:, -x.shape[1] :]
+        for index, part in enumerate(rows.split(CHUNK, dim=1)):
+            change = change_of(part, self.solve(part) if index else solved_rows)
+            self.shrink(change)
             solved = solved - torch.bmm(torch.bmm(x, change.mT), change)
         return solved
-
-    def _absorb(self, rows: Tensor, solved: Tensor) -> Tensor:
-        change = change_of(rows, solved)
-        self.shrink(change)
-        return change
 
     def shrink(self, change: Tensor) -> None:
         """V^-1 <- V^-1 - Z^T Z for new rows of Z, [c, k, p]."""
@@ -160,6 +179,11 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     return torch.bmm(left, right.expand(-1, -1, 2))[:, :, :1]
 
 
+def some_of(rows: Tensor) -> int:
+    """How many agents of rows [n, k, p] make up one workspace."""
+    return max(1, WORKSPACE // (rows[0].numel() * rows.itemsize))
+
+
 def shared_product(x: Tensor, matrix: Tensor) -> Tensor:
     """x [n, k, p] times one matrix [p, q], read once for all rows.
 
@@ -167,7 +191,9 @@ def shared_product(x: Tensor, matrix: Tensor) -> Tensor:
     stands there depends on how many agents share the process.
     """
     n, k, _ = x.shape
-    rows = torch.nn.functional.pad(x.flatten(0, 1), (0, 0, 0, -n * k % TILE))
+    rows = x.flatten(0, 1)
+    if n * k % TILE:
+        rows = torch.nn.functional.pad(rows, (0, 0, 0, -n * k % TILE))
     return torch.mm(rows, matrix)[: n * k].unflatten(0, (n, k))
 
 
@@ -211,6 +237,7 @@ class FullEpoch:
 
     def __init__(self, agents: int) -> None:
         self._agents = agents
+        self._capacity = 4
         self.rows = 0
 
     def start(self, shared: Full, estimate: Tensor) -> None:
@@ -219,9 +246,17 @@ class FullEpoch:
         self._estimate = estimate
         self.rows = 0
         if not hasattr(self, "_z"):
-            self._z = estimate.new_empty(self._agents, 0, len(estimate))
-            self._coefficients = estimate.new_empty(self._agents, 0)
-            self._gains = estimate.new_empty(self._agents, 0)
+            self._clear()
+
+    def end(self) -> None:
+        """Give much memory back: a round needs its own."""
+        if self._z.numel() * self._z.itemsize > WORKSPACE:
+            self._clear()
+
+    def _clear(self) -> None:
+        self._z = self._estimate.new_empty(self._agents, 0, len(self._estimate))
+        self._coefficients = self._estimate.new_empty(self._agents, 0)
+        self._gains = self._estimate.new_empty(self._agents, 0)
 
     def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance x^T V-bar^-1 x of features x [n, k, p], each [n, k]."""
@@ -245,7 +280,9 @@ class FullEpoch:
         if self._u is not None:
             z = z - torch.bmm(self._u[index, arms][:, None], self._z[:, : self.rows]).squeeze(1)
         if self.rows == self._z.shape[1]:
-            self._grow(max(4, 2 * self.rows))
+            # As many as before: epochs grow slowly, and growing takes both, the old and the new.
+            self._capacity = max(self._capacity, 2 * self.rows)
+            self._grow(self._capacity)
         self._z[:, self.rows] = z / root[:, None]
         self._coefficients[:, self.rows] = (rewards - self._mean[index, arms]) / root
         gain = torch.log1p(variance)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.covariance import product
+from fnbandit.covariance import product, some_of
 from fnbandit.randomness import Purpose, generator
 
 Workspace = tuple[list[Tensor], list[Tensor], Tensor]
@@ -91,9 +91,15 @@ class Network:
 
         Both are the gradient of the output before it is scaled by sqrt(m).
         """
-        layers = self.layers(theta, len(x))
-        activations = self._activations(layers, x)
         features = x.new_empty(len(x), x.shape[2], self.parameters)
+        at_once = some_of(features)
+        layers = [layer.split(at_once) for layer in self.layers(theta, len(x))]
+        for part, inputs, *weights in zip(features.split(at_once), x.split(at_once), *layers, strict=True):
+            self._tangent_features(weights, inputs, part)
+        return features
+
+    def _tangent_features(self, layers: list[Tensor], x: Tensor, features: Tensor) -> None:
+        activations = self._activations(layers, x)
         delta = x.new_ones(len(x), 1, x.shape[2])
         for index in reversed(range(len(layers))):
             block = features[:, :, self._slices[index]].unflatten(2, self._shapes[index])
@@ -103,7 +109,6 @@ class Network:
                 block[..., -1] = delta.mT
             if index:
                 delta = self._back(delta, layers[index], activations[index], torch.empty_like(activations[index]))
-        return features
 
     @property
     def padded_dim(self) -> int:

@@ -11,6 +11,9 @@ from fnbandit.config import Config
 from fnbandit.covariance import Diagonal, Full, shrink
 from fnbandit.messages import Broadcast, Upload
 
+SLICE = 4096
+"""Rows of the local inverses that are averaged at once."""
+
 
 class GlobalStatistics:
     """What a broadcast has told: W_sync, B_sync, theta_sync,NN, alpha and the local inverses.
@@ -107,12 +110,14 @@ class GlobalStatistics:
         else:
             rows = covariance.flatten(0, 1)
             self.estimate = self.covariance.absorb_and_solve(rows[None], moments[None, None])[0, 0]
-            self.diagonal = self.diagonal + rows.square().sum(0)
+            if self._config.trigger == "diagonal":
+                self.diagonal = self.diagonal + rows.square().sum(0)
 
     def _apply_local(self, local: Tensor, own: range) -> None:
         if isinstance(self.average, Full):
             # The mean of V_local^-1 - Z^T Z over agents.
-            self.average.shrink(local.flatten(0, 1)[None] / self._config.agents**0.5)
+            for rows in local.flatten(0, 1).split(SLICE):
+                self.average.shrink(rows[None] / self._config.agents**0.5)
         elif self.average is not None:
             self.average = local.mean(0)
         elif self.peers is not None and self.peers.ndim == 3:
@@ -173,4 +178,5 @@ def parts(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
 
 
 def _together(parts: Sequence[Tensor | None]) -> Tensor:
-    return torch.cat([part for part in parts if part is not None])
+    tensors = [part for part in parts if part is not None]
+    return torch.cat(tensors) if len(tensors) > 1 else tensors[0]

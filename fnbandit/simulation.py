@@ -249,6 +249,7 @@ def run_epochs(config: Config, cohort: Cohort, server: Server | None, start: int
             assert server is not None
             record = round_record(config, len(server.statistics.moments), end, end - last_round, uploads)
             cohort.receive(server.aggregate(end, uploads))
+            del uploads  # as large as all agents' rows of an epoch
             length = next_part(end - last_round)
             last_round = end
         parameters = None
