@@ -21,7 +21,6 @@ from fnbandit.config import FEDERATED, Config
 from fnbandit.environments import make_environment
 from fnbandit.groups import Trace
 from fnbandit.messages import Broadcast, Upload
-from fnbandit.network import Network
 from fnbandit.server import GlobalStatistics, Server
 from fnbandit.simulation import Epoch, joined, run_epochs
 
@@ -252,14 +251,8 @@ class ServerActor:
         config = self._config
         if config.algorithm not in FEDERATED:
             return None
-        dim = make_environment(config).dim
         like = torch.empty(0, dtype=getattr(torch, config.statistics_dtype))
-        if config.algorithm == "dislinucb":
-            statistics = GlobalStatistics(config, dim, None, like)
-        else:
-            network = Network(config, dim)
-            initial = network.initial_parameters(config.seed).to(like).to(getattr(torch, config.network_dtype))
-            statistics = GlobalStatistics(config, network.parameters, initial, like)
+        statistics = GlobalStatistics(config, make_environment(config).dim, like)
         if state:
             statistics.load(as_tensors(state))
         return statistics

@@ -7,11 +7,10 @@ from torch import Tensor
 
 from fnbandit.confidence import combined, global_bound, local_bound
 from fnbandit.config import Config
-from fnbandit.covariance import Diagonal, DiagonalEpoch, Full, FullEpoch, diagonal_gain
+from fnbandit.covariance import Diagonal, DiagonalEpoch, Full, FullEpoch, diagonal_gain, some_agents
 from fnbandit.environments import Environment
 from fnbandit.groups import Group
 from fnbandit.messages import Upload
-from fnbandit.network import Network
 from fnbandit.server import GlobalStatistics
 from fnbandit.training import train
 from fnbandit.weighting import DomainRatio, needs_global, weight_at
@@ -31,31 +30,24 @@ class AgentGroup(Group):
         self, config: Config, environment: Environment, agents: range, statistics: GlobalStatistics | None = None
     ) -> None:
         super().__init__(config, environment, agents)
-        linear = config.algorithm == "dislinucb"
-        self.network = None if linear else Network(config, environment.dim)
-        self.parameters = environment.dim if self.network is None else self.network.parameters
-        self._initial = self.like
-        if self.network is not None:
-            self._initial = self.network.initial_parameters(config.seed).to(self.like)
+        self.statistics = statistics or GlobalStatistics(config, environment.dim, self.like)
+        self._features = self.statistics.features
+        self.network, self.parameters = self._features.network, self._features.parameters
         root = config.number("regularization") ** 0.5
         self._global_scale = config.number("exploration_global") * root
         self._local_scale = config.number("exploration_local") * root
-        self.statistics = statistics or self.new_statistics()
         self._epoch = DiagonalEpoch(len(agents)) if config.diagonal else FullEpoch(len(agents))
         if config.networked:
             self._start_networks(environment)
         self._looks = 1 if self.device.type == "cpu" else LOOKS_ON_ACCELERATOR
         self.start_epoch()
 
-    def new_statistics(self) -> GlobalStatistics:
-        """The global statistics before the first round (Alg. 1, line 1)."""
-        initial = None if self.network is None else self._initial.to(self.network_dtype)
-        return GlobalStatistics(self.config, self.parameters, initial, self.like)
-
     def _start_networks(self, environment: Environment) -> None:
         assert self.network is not None
         config, n = self.config, len(self.agents)
-        self.own_parameters = self._initial.to(self.network_dtype).repeat(n, 1)
+        self._initial = self._features.initial.to(self.network_dtype)
+        """theta_0 [p], in the network's precision"""
+        self.own_parameters = self._initial.repeat(n, 1)
         """theta_i [n, p]"""
         self._inputs = self.own_parameters.new_zeros(n, self.network.padded_dim, config.horizon)
         peers = self.statistics.peers
@@ -87,12 +79,6 @@ class AgentGroup(Group):
     def load(self, iteration: int, state: dict[str, Tensor]) -> None:
         super().load(iteration, state)
         self.start_epoch()
-
-    def _features(self, contexts: Tensor) -> Tensor:
-        """g(x; theta_0)/sqrt(m) for contexts [n, k, dim] -> [n, k, p]; DisLinUCB: the contexts."""
-        if self.network is None:
-            return contexts
-        return self.network.tangent_features(self._initial, self.network.inputs(contexts))
 
     # Alg. 1, lines 4-7
 
@@ -201,15 +187,21 @@ class AgentGroup(Group):
             moments = self._epoch.new_moments
         else:
             self._epoch.end()
-            new = self._features(torch.stack(self._recent, dim=1))
+            new = torch.stack(self._recent, dim=1)
             if needs_global(self.config, t + 1):
                 covariance = new
-                moments = torch.bmm(self.rewards[:, None, self.last_round : t], new).squeeze(1)
+                moments = self._moments(new, self.rewards[:, self.last_round : t])
         if self.config.networked:
             parameters, loss = self._train()
             local = self._absorb(new)
             weight = None if self._ratio is None else self._ratio.ratio()
         return Upload(covariance, moments, measure, parameters, weight, local, loss)
+
+    def _moments(self, contexts: Tensor, rewards: Tensor) -> Tensor:
+        """B_new [n, p] (Alg. 1, line 9) for contexts [n, k, dim] and rewards [n, k]."""
+        at_once = some_agents(contexts.shape[1] * self.parameters, self.like)
+        parts = zip(contexts.split(at_once), rewards.split(at_once), strict=True)
+        return torch.cat([torch.bmm(y[:, None], self._features(x)).squeeze(1) for x, y in parts])
 
     def _train(self) -> tuple[Tensor, Tensor | None]:
         """theta_i [n, p] (Alg. 1, line 14)."""
@@ -217,7 +209,7 @@ class AgentGroup(Group):
         stop = self.config.stop_training_after
         if stop is not None and self.iteration > stop:
             return self.own_parameters, None
-        initial = self._initial.to(self.network_dtype)
+        initial = self._initial
         start = {
             "initial": initial.expand_as(self.own_parameters),
             "own": self.own_parameters,
@@ -229,13 +221,13 @@ class AgentGroup(Group):
         return self.own_parameters, loss
 
     def _absorb(self, new: Tensor) -> Tensor:
-        """Bring V_local up to date (Alg. 1, line 10); what the server must know of it."""
+        """Bring V_local up to date (Alg. 1, line 10) with new contexts or squares; what the server must know of it."""
         if isinstance(self.local, Diagonal):
             self.local.absorb(new)
             if self._ratio is not None:
                 self._ratio.replace(self.local)
             return self.local.inverse
-        change = self.local.absorb(new)
+        change = self.local.absorb(new, self._features)
         if self._ratio is not None:
             self._ratio.shrink(change)
         return change

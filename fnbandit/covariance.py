@@ -16,6 +16,7 @@ Z for them, so that with u = Z x
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -82,23 +83,26 @@ class Full:
         """x [n, k, p] times matrix [c, p, q]."""
         return shared_product(x, matrix[0]) if self._shared else product(x, matrix.expand(len(x), -1, -1))
 
-    def absorb(self, rows: Tensor) -> Tensor:
-        """V <- V + G^T G for rows [c, k, p]; returns what Z has grown by, [c, k, p]."""
+    def absorb(self, x: Tensor, features: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
+        """V <- V + G^T G for the features G [c, k, p] of x [c, k, d]; returns what Z has grown by, [c, k, p]."""
         changes = []
-        for part in rows.split(CHUNK, dim=1):
-            changes.append(self._change_of(part))
+        for part in x.split(CHUNK, dim=1):
+            changes.append(self._change_of(part, features))
             self.shrink(changes[-1])
         return torch.cat(changes, dim=1) if len(changes) > 1 else changes[0]
 
-    def _change_of(self, rows: Tensor) -> Tensor:
+    def _change_of(self, x: Tensor, features: Callable[[Tensor], Tensor]) -> Tensor:
         """What Z will grow by; for a few covariances at a time, so that work space stays small."""
-        at_once = some_of(rows)
-        if len(rows) <= at_once:
+        count, k, p = len(x), x.shape[1], self._buffer.shape[2]
+        at_once = some_agents(k * p, self._buffer)
+        if count <= at_once:
+            rows = features(x)
             return change_of(rows, self.solve(rows))
-        change = torch.empty_like(rows)
-        for start in range(0, len(rows), at_once):
+        change = self._buffer.new_empty(count, k, p)
+        for start in range(0, count, at_once):
             few = slice(start, start + at_once)
-            change[few] = change_of(rows[few], self._some(few).solve(rows[few]))
+            rows = features(x[few])
+            change[few] = change_of(rows, self._some(few).solve(rows))
         return change
 
     def _some(self, few: slice) -> Full:
@@ -108,15 +112,21 @@ class Full:
         some._matrix = None if self._matrix is None else self._matrix[few]
         return some
 
-    def absorb_and_solve(self, rows: Tensor, x: Tensor) -> Tensor:
-        """`absorb`, then V^-1 x for x [c, k', p]; M is read once for both, and Z is not kept."""
-        both = self.solve(torch.cat([rows[:, :CHUNK], x], dim=1))
-        solved_rows, solved = both[:, : -x.shape[1]], both[:, -x.shape[1] :]
-        for index, part in enumerate(rows.split(CHUNK, dim=1)):
-            change = change_of(part, self.solve(part) if index else solved_rows)
+    def absorb_and_solve(self, x: Tensor, features: Callable[[Tensor], Tensor], right: Tensor) -> Tensor:
+        """`absorb`, then V^-1 right for right [c, 1, p]; M is read once for both, and Z is not kept."""
+        solution = None
+        for part in x.split(CHUNK, dim=1):
+            rows = features(part)
+            if solution is None:
+                both = self.solve(torch.cat([rows, right], dim=1))
+                solved, solution = both[:, :-1], both[:, -1:]
+            else:
+                solved = self.solve(rows)
+            change = change_of(rows, solved)
             self.shrink(change)
-            solved = solved - torch.bmm(torch.bmm(x, change.mT), change)
-        return solved
+            solution = solution - torch.bmm(torch.bmm(right, change.mT), change)
+        assert solution is not None
+        return solution
 
     def shrink(self, change: Tensor) -> None:
         """V^-1 <- V^-1 - Z^T Z for new rows of Z, [c, k, p]."""
@@ -179,9 +189,9 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     return torch.bmm(left, right.expand(-1, -1, 2))[:, :, :1]
 
 
-def some_of(rows: Tensor) -> int:
-    """How many agents of rows [n, k, p] make up one workspace."""
-    return max(1, WORKSPACE // (rows[0].numel() * rows.itemsize))
+def some_agents(numbers: int, like: Tensor) -> int:
+    """How many agents with so many numbers each make up one work space."""
+    return max(1, WORKSPACE // (numbers * like.itemsize))
 
 
 def shared_product(x: Tensor, matrix: Tensor) -> Tensor:

@@ -12,14 +12,14 @@ from fnbandit.config import Config
 
 @dataclass(frozen=True)
 class Upload:
-    """What n agents send (Alg. 1, line 16); k rows each since the last round.
+    """What n agents send (Alg. 1, line 16); k observations each since the last round.
 
-    Full matrices travel as the rows that made them: W_new = rows^T rows, and V_local^-1 has
-    shrunk by local^T local. Diagonal ones travel as they are.
+    Full matrices travel as what made them: W_new = G^T G for the features G of the chosen contexts, which
+    W_new of a few rows gives away, too, and V_local^-1 has shrunk by local^T local. Diagonal ones travel as they are.
     """
 
     covariance: Tensor | None
-    """W_new: rows [n, k, p], or the diagonal [n, p]; None, as B_new, where nothing depends on it any more"""
+    """W_new: chosen contexts [n, k, dim], or the diagonal [n, p]; None, as B_new, where nothing depends on it"""
     moments: Tensor | None
     """B_new [n, p]"""
     measure: Tensor
@@ -40,7 +40,7 @@ class Broadcast:
 
     iteration: int
     covariance: Tensor | None
-    """sum of W_new: rows [N, k, p] of all agents, or diagonals [N, p]; None, as B_sync, where nobody sent it"""
+    """sum of W_new: contexts [N, k, dim] of all agents, or diagonals [N, p]; None, as B_sync, where nobody sent it"""
     moments: Tensor | None
     """B_sync [p]"""
     parameters: Tensor | None

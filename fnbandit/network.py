@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.covariance import product, some_of
+from fnbandit.covariance import product, some_agents
 from fnbandit.randomness import Purpose, generator
 
 Workspace = tuple[list[Tensor], list[Tensor], Tensor]
@@ -92,7 +92,7 @@ class Network:
         Both are the gradient of the output before it is scaled by sqrt(m).
         """
         features = x.new_empty(len(x), x.shape[2], self.parameters)
-        at_once = some_of(features)
+        at_once = some_agents(x.shape[2] * self.parameters, x)
         layers = [layer.split(at_once) for layer in self.layers(theta, len(x))]
         for part, inputs, *weights in zip(features.split(at_once), x.split(at_once), *layers, strict=True):
             self._tangent_features(weights, inputs, part)
@@ -192,3 +192,23 @@ class Network:
         else:
             out = product(weights, delta)
         return torch.ops.aten.threshold_backward.grad_input(out, activation, 0, grad_input=out)
+
+
+class Features:
+    """g(x; theta_0)/sqrt(m) of contexts [n, k, dim] -> [n, k, p]; DisLinUCB: the contexts themselves.
+
+    theta_0 is shared by all (Alg. 1, line 1), so that contexts say what their features say, in fewer numbers.
+    """
+
+    def __init__(self, config: Config, dim: int, like: Tensor) -> None:
+        self.network = None if config.algorithm == "dislinucb" else Network(config, dim)
+        self.parameters = dim if self.network is None else self.network.parameters
+        self.initial = like
+        """theta_0 [p], in the statistics' precision"""
+        if self.network is not None:
+            self.initial = self.network.initial_parameters(config.seed).to(like)
+
+    def __call__(self, contexts: Tensor) -> Tensor:
+        if self.network is None:
+            return contexts
+        return self.network.tangent_features(self.initial, self.network.inputs(contexts))

@@ -10,6 +10,7 @@ from torch import Tensor
 from fnbandit.config import Config
 from fnbandit.covariance import Diagonal, Full, shrink
 from fnbandit.messages import Broadcast, Upload
+from fnbandit.network import Features
 
 SLICE = 4096
 """Rows of the local inverses that are averaged at once."""
@@ -22,7 +23,9 @@ class GlobalStatistics:
     `apply` is a deterministic function of the broadcasts, so that all copies hold the same bits.
     """
 
-    def __init__(self, config: Config, parameters: int, initial: Tensor | None, like: Tensor) -> None:
+    def __init__(self, config: Config, dim: int, like: Tensor) -> None:
+        self.features = Features(config, dim, like)
+        parameters = self.features.parameters
         kind = Diagonal if config.diagonal else Full
         shared = {} if config.diagonal else {"shared": True}
         regularization = config.number("regularization")
@@ -35,8 +38,10 @@ class GlobalStatistics:
         """B_sync"""
         self.estimate = like.new_zeros(parameters)
         """V_last^-1 B_sync"""
-        self.parameters = initial
+        self.parameters = None
         """theta_sync,NN [p], in the network's precision"""
+        if self.features.network is not None:
+            self.parameters = self.features.initial.to(getattr(torch, config.network_dtype))
         self.weight: Tensor | float = 0.0
         """alpha"""
         self.last_round = 0
@@ -108,10 +113,10 @@ class GlobalStatistics:
             self.covariance.absorb(covariance.sum(0))
             self.diagonal = self.covariance.diagonal
         else:
-            rows = covariance.flatten(0, 1)
-            self.estimate = self.covariance.absorb_and_solve(rows[None], moments[None, None])[0, 0]
+            contexts = covariance.flatten(0, 1)[None]
+            self.estimate = self.covariance.absorb_and_solve(contexts, self.features, moments[None, None])[0, 0]
             if self._config.trigger == "diagonal":
-                self.diagonal = self.diagonal + rows.square().sum(0)
+                self.diagonal = self.diagonal + self.features(contexts).square().sum(1)
 
     def _apply_local(self, local: Tensor, own: range) -> None:
         if isinstance(self.average, Full):

@@ -128,28 +128,29 @@ def test_a_local_checkpoint_is_resumed_in_actors_and_back(ray_cluster, tmp_path)
     assert len(epochs[0].trace.arms) == epochs[0].end
 
 
-def test_where_rows_travel_and_where_matrices():
-    p, like = 32, torch.empty(0, dtype=torch.float64)
+def test_where_changes_travel_and_where_matrices():
+    like = torch.empty(0, dtype=torch.float64)
     random = np.random.default_rng(0)
 
     def travels(config, *lengths):
         """What is sent after each of some rounds."""
-        statistics = GlobalStatistics(config, p, like.new_zeros(p) if config.networked else None, like)
+        statistics = GlobalStatistics(config, config.dim, like)
+        p = statistics.features.parameters
         for k in lengths:
-            rows = torch.from_numpy(random.standard_normal((config.agents, k, p)))
-            local = rows / 9 if config.networked else None
-            parameters = like.new_zeros(p) if config.networked else None
-            broadcast = Broadcast(9, rows, like.new_zeros(p), parameters, 0.0, local)
+            contexts = torch.from_numpy(random.standard_normal((config.agents, k, config.dim)))
+            local = torch.from_numpy(random.standard_normal((config.agents, k, p))) / 99 if config.networked else None
+            broadcast = Broadcast(9, contexts, like.new_zeros(p), statistics.parameters, 0.0, local)
             statistics.apply(broadcast, own=range(0))
             yield next(iter(news_of(broadcast, statistics)))
 
-    # Less Comm.: N k rows twice, against two inverses of at most p rows (and of 16 before they are matrices).
-    assert list(travels(Config(agents=3), 1, 1, 6, 20, 1)) == ["rows", "rows", "rows", "state", "rows"]
-    # FN-UCB: against 1 + N matrices.
-    assert list(travels(Config(agents=3, algorithm="fn-ucb"), 20, 23)) == ["rows", "state"]
-    # Without networks N k rows once, against one.
-    for config in (Config(agents=3, algorithm="dislinucb"), Config(agents=3, use_local=False)):
-        assert list(travels(config, 5, 10, 12)) == ["rows", "rows", "state"]
+    # p = 8 (2 + 1) + 8 + 1 = 33, and k rows of three agents are 99 k numbers of local inverses and 6 k of contexts,
+    # with two vectors; against two matrices (2,178), or at most 16 rows each before that, with four vectors.
+    small = Config(agents=3, dim=2, width=8)
+    assert list(travels(small, 1, 1, 6, 22, 1)) == ["rows", "rows", "rows", "state", "rows"]
+    # FN-UCB: against 1 + N matrices, 4,356.
+    assert list(travels(small.replace(algorithm="fn-ucb"), 40, 45)) == ["rows", "state"]
+    # DisLinUCB has no local inverses: 6 k against a matrix of 4 and three vectors of 2.
+    assert list(travels(small.replace(algorithm="dislinucb"), 1, 2)) == ["rows", "state"]
 
 
 # What fits
