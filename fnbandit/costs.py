@@ -1,0 +1,101 @@
+"""What a simulation costs: work, traffic and messages as functions of N, p, K, T and the number of processes.
+
+Symbols: N agents, n of them in one process, K arms, p parameters, t iterations so far, k since the last round,
+J training steps, d inputs, m width. An inverse is met as q rows: q = p once it is a matrix, else as many rows as it
+has absorbed (fewer than p / 2), see `covariance.py`.
+
+    an iteration    2 n K p q per inverse (V_last, V_sync,NN; FN-UCB: N inverses) + 2 n K p k for the epoch's own rows
+    a round         J n t (4 d m + 6 m) for training, in the network's precision,
+                    n k (2 p q + 2 p^2) for the local inverses,
+                    N k (2 p q + 2 p^2) for V_last and 2 N k p^2 for V_sync,NN, on the server and, while a round
+                    has fewer rows than matrices, in every process: this part does not shrink with more actors
+    diagonal        about 10 n K p an iteration, N p a round
+    memory          8 p^2 an agent (Less Comm., full), 8 N p^2 a process (FN-UCB, full); `capacity.py` has the rest
+    messages        N k (8 p + 8 dim) + 12 N p bytes up a round; down, to every process, the same without theta_i
+                    and B_new, or two p x p matrices where those are fewer; diagonal: 28 N p up, 24 N p down
+
+`make bench` measures the time of an iteration that communicates over `Work.seconds`; on one core of this project's
+machine it is 2 to 4. What that says of N = 100,000 agents on 100 nodes is in the README.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fnbandit.config import Config
+from fnbandit.network import Network
+from fnbandit.weighting import needs_global
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a core does in a second: products in double and single precision (flop), a copy's traffic (bytes)."""
+
+    double: float
+    single: float
+    stream: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """Floating-point operations in double and single precision, and bytes read and written."""
+
+    double: float = 0.0
+    single: float = 0.0
+    traffic: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.double + other.double, self.single + other.single, self.traffic + other.traffic)
+
+    def seconds(self, rates: Rates) -> float:
+        """The least time on one core: the larger of work and traffic."""
+        return max(self.double / rates.double + self.single / rates.single, self.traffic / rates.stream)
+
+
+def met_rows(absorbed: int, parameters: int) -> int:
+    """q: the rows of an inverse that a product meets."""
+    return absorbed if absorbed <= parameters // 2 else parameters
+
+
+def iteration_work(config: Config, arms: int, dim: int, n: int, t: int, k: int) -> Work:
+    """One iteration of n agents in a process, before its round (FN-UCB and Less Comm.)."""
+    p, x = Network(config, dim).parameters, n * arms
+    if config.diagonal:
+        return Work(double=10 * x * p, traffic=8 * 4 * x * p)
+    q = met_rows(config.agents * (t - k), p)
+    work = Work(traffic=8 * 2 * x * p)
+    if needs_global(config, t):
+        work += Work(double=2 * x * p * (q + k), traffic=8 * (p * q + n * p * k))
+    if config.networked:
+        inverses, rows = (1, q) if config.algorithm == "fn-ucb-less-comm" else (config.agents, p)
+        work += Work(double=2 * x * p * rows * inverses, traffic=8 * p * rows * inverses)
+    return work
+
+
+def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
+    """A round of n agents in a process that takes in all N agents' rows."""
+    network = Network(config, dim)
+    p, rows = network.parameters, config.agents * k
+    work = Work()
+    if config.networked:
+        work += Work(single=config.number("training_steps") * n * t * network.flops)
+    if config.diagonal:
+        return work + Work(double=10 * config.agents * p, traffic=8 * 4 * config.agents * p)
+    q = met_rows(config.agents * (t - k), p)
+    settling = 2 * p * p if q == p else 0
+    if config.networked:
+        own = met_rows(t, p)
+        work += Work(double=n * k * (2 * p * own + (2 * p * p if own == p else 2 * p * own)), traffic=8 * n * p * own)
+        work += Work(double=rows * settling)
+    if needs_global(config, t + 1):
+        work += Work(double=rows * (2 * p * q + (settling or 2 * p * q)), traffic=8 * p * q)
+    return work
+
+
+def message_bytes(config: Config, dim: int, n: int, k: int) -> tuple[int, int]:
+    """Bytes that a round moves from a process of n agents to the server, and back to it, in this implementation."""
+    p, total = Network(config, dim).parameters, config.agents
+    if config.diagonal:
+        return n * p * (3 * 8 + 4), total * p * 2 * 8
+    rows = k * 8 * (p + dim)
+    return n * (rows + 8 * p + 4 * p), min(total * rows, 2 * 8 * p * p)
