@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fnbandit.confidence import combined, global_bound, local_bound
 from fnbandit.config import Config
-from fnbandit.covariance import Diagonal, DiagonalEpoch, Full, FullEpoch, diagonal_gain, some_agents
+from fnbandit.covariance import Diagonal, DiagonalEpoch, Full, FullEpoch, diagonal_gain, few_at_once
 from fnbandit.environments import Environment
 from fnbandit.groups import Group
 from fnbandit.messages import Upload
@@ -199,9 +199,9 @@ class AgentGroup(Group):
 
     def _moments(self, contexts: Tensor, rewards: Tensor) -> Tensor:
         """B_new [n, p] (Alg. 1, line 9) for contexts [n, k, dim] and rewards [n, k]."""
-        at_once = some_agents(contexts.shape[1] * self.parameters, self.like)
-        parts = zip(contexts.split(at_once), rewards.split(at_once), strict=True)
-        return torch.cat([torch.bmm(y[:, None], self._features(x)).squeeze(1) for x, y in parts])
+        parts = few_at_once(len(contexts), contexts.shape[1] * self.parameters, self.like)
+        moments = [torch.bmm(rewards[few][:, None], self._features(contexts[few])) for few in parts]
+        return torch.cat(moments).squeeze(1)
 
     def _train(self) -> tuple[Tensor, Tensor | None]:
         """theta_i [n, p] (Alg. 1, line 14)."""

@@ -16,7 +16,7 @@ Z for them, so that with u = Z x
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -94,13 +94,8 @@ class Full:
     def _change_of(self, x: Tensor, features: Callable[[Tensor], Tensor]) -> Tensor:
         """What Z will grow by; for a few covariances at a time, so that work space stays small."""
         count, k, p = len(x), x.shape[1], self._buffer.shape[2]
-        at_once = some_agents(k * p, self._buffer)
-        if count <= at_once:
-            rows = features(x)
-            return change_of(rows, self.solve(rows))
         change = self._buffer.new_empty(count, k, p)
-        for start in range(0, count, at_once):
-            few = slice(start, start + at_once)
+        for few in few_at_once(count, k * p, change):
             rows = features(x[few])
             change[few] = change_of(rows, self._some(few).solve(rows))
         return change
@@ -189,9 +184,10 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     return torch.bmm(left, right.expand(-1, -1, 2))[:, :, :1]
 
 
-def some_agents(numbers: int, like: Tensor) -> int:
-    """How many agents with so many numbers each make up one work space."""
-    return max(1, WORKSPACE // (numbers * like.itemsize))
+def few_at_once(agents: int, numbers: int, like: Tensor) -> Iterator[slice]:
+    """All agents, a few at a time: as many as fit the work space with so many numbers each."""
+    step = max(1, WORKSPACE // (numbers * like.itemsize))
+    return (slice(start, min(start + step, agents)) for start in range(0, agents, step))
 
 
 def shared_product(x: Tensor, matrix: Tensor) -> Tensor:
@@ -333,10 +329,14 @@ class DiagonalEpoch:
 
     def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance x^T V-bar^-1 x of features x [n, k, p], each [n, k]."""
-        covariance = self._shared.diagonal + self.squares
-        estimate = (self._moments + self.new_moments) / covariance
-        mean = (x * estimate[:, None]).sum(-1)
-        return mean, (x * x / covariance[:, None]).sum(-1)
+        mean, variance = x.new_empty(2, *x.shape[:2])
+        for few in few_at_once(len(x), x[0].numel(), x):
+            part = x[few]
+            covariance = self._shared.diagonal + self.squares[few]
+            estimate = (self._moments + self.new_moments[few]) / covariance
+            mean[few] = (part * estimate[:, None]).sum(-1)
+            variance[few] = (part * part).div_(covariance[:, None]).sum(-1)
+        return mean, variance
 
     def append(self, x: Tensor, arms: Tensor, rewards: Tensor) -> None:
         """Add the chosen row's squares and moment (Alg. 1, line 9)."""

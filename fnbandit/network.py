@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.covariance import product, some_agents
+from fnbandit.covariance import few_at_once, product
 from fnbandit.randomness import Purpose, generator
 
 Workspace = tuple[list[Tensor], list[Tensor], Tensor]
@@ -98,10 +98,9 @@ class Network:
         Both are the gradient of the output before it is scaled by sqrt(m).
         """
         features = x.new_empty(len(x), x.shape[2], self.parameters)
-        at_once = some_agents(x.shape[2] * self.parameters, x)
-        layers = [layer.split(at_once) for layer in self.layers(theta, len(x))]
-        for part, inputs, *weights in zip(features.split(at_once), x.split(at_once), *layers, strict=True):
-            self._tangent_features(weights, inputs, part)
+        layers = self.layers(theta, len(x))
+        for few in few_at_once(len(x), features[0].numel(), x):
+            self._tangent_features([layer[few] for layer in layers], x[few], features[few])
         return features
 
     def _tangent_features(self, layers: list[Tensor], x: Tensor, features: Tensor) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.covariance import Diagonal, Full, shrink
+from fnbandit.covariance import Diagonal, Full, few_at_once, shrink
 from fnbandit.messages import Broadcast, Upload
 from fnbandit.network import Features
 
@@ -139,7 +139,8 @@ class GlobalStatistics:
         if isinstance(self.average, Full):
             return self.average.quadratic(x).clamp_(min=0).sqrt_()
         if self.average is not None:
-            return (x * self.average * x).sum(-1).sqrt_()
+            parts = few_at_once(len(x), x[0].numel(), x)
+            return torch.cat([(x[few] * self.average).mul_(x[few]).sum(-1) for few in parts]).sqrt_()
         assert self.peers is not None
         if self.peers.ndim == 2:
             squares = torch.bmm(x * x, self.peers.mT.expand(len(x), -1, -1))
