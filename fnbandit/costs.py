@@ -11,8 +11,8 @@ has absorbed (fewer than p / 2), see `covariance.py`.
                     has fewer rows than matrices, in every process: this part does not shrink with more actors
     diagonal        about 10 n K p an iteration, N p a round
     memory          8 p^2 an agent (Less Comm., full), 8 N p^2 a process (FN-UCB, full); `capacity.py` has the rest
-    messages        N k (8 p + 8 dim) + 12 N p bytes up a round; down, to every process, the same without theta_i
-                    and B_new, or two p x p matrices where those are fewer; diagonal: 28 N p up, 24 N p down
+    messages        N k (8 p + 8 dim) + 12 N p bytes up a round; down, once for every node, N k (8 p + 8 dim), or
+                    16 p^2 for two matrices where that is less; diagonal: 28 N p up, 44 p down (Less Comm.)
 
 `make bench` measures the time of an iteration that communicates over `Work.seconds`; on one core of this project's
 machine it is 2 to 4. What that says of N = 100,000 agents on 100 nodes is in the README.
@@ -93,9 +93,12 @@ def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
 
 
 def message_bytes(config: Config, dim: int, n: int, k: int) -> tuple[int, int]:
-    """Bytes that a round moves from a process of n agents to the server, and back to it, in this implementation."""
+    """Bytes of a round of Less Comm. from a process of n agents to the server, and down to a node.
+
+    As this implementation moves them, late in a run; `messages.round_cost` counts as the paper does.
+    """
     p, total = Network(config, dim).parameters, config.agents
-    if config.diagonal:
-        return n * p * (3 * 8 + 4), total * p * 2 * 8
-    rows = k * 8 * (p + dim)
-    return n * (rows + 8 * p + 4 * p), min(total * rows, 2 * 8 * p * p)
+    rows = 16 * p if config.diagonal else 8 * k * (p + dim)
+    up = n * (rows + 12 * p)
+    state = 44 * p if config.diagonal else 2 * 8 * p * p + 28 * p
+    return up, min(total * rows + 12 * p, state)

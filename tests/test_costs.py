@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
+from actors.agents import packed
+from actors.server import news_of
 from fnbandit import Config
 from fnbandit.agents import AgentGroup
 from fnbandit.costs import Rates, Work, iteration_work, message_bytes, round_work
@@ -42,19 +43,26 @@ def test_a_round_by_hand():
     assert logdet.double - work.double == 64 * 2 * (2 * P * P + 2 * P * P)
 
 
-@pytest.mark.parametrize("diagonal", [False, True])
-def test_messages_are_what_travels(diagonal):
-    config = Config(agents=5, horizon=20, trigger="logdet", diagonal=diagonal)
-    group = AgentGroup(config, make_environment(config), range(5))
-    for _ in range(3):
-        group.step()
-    upload = group.upload()
-    broadcast = Server(config, group.statistics).aggregate(3, [upload])
+@pytest.mark.parametrize(("diagonal", "agents", "sent"), [(False, 5, "rows"), (False, 90, "state"), (True, 5, "state")])
+def test_messages_are_what_travels(diagonal, agents, sent):
+    config = Config(agents=agents, horizon=20, trigger="logdet", diagonal=diagonal)
+    group = AgentGroup(config, make_environment(config), range(agents))
+    server = Server(config, group.statistics)
+    for _ in range(2):
+        for _ in range(6):
+            group.step()
+        upload = group.upload()
+        broadcast = server.aggregate(group.iteration, [upload])
+        group.statistics.apply(broadcast, own=group.agents)
+        group.start_epoch()
 
-    def size(message, *names):
-        tensors = [getattr(message, name) for name in names]
-        return sum(tensor.numel() * tensor.itemsize for tensor in tensors if isinstance(tensor, torch.Tensor))
+    def size(message):
+        """Without the few numbers for the record, an agent's or the round's alone."""
+        return sum(v.nbytes for name, v in message.items() if name not in ("measure", "loss", "weight", "last_round"))
 
-    up, down = message_bytes(config, dim=10, n=5, k=3)
-    assert up == size(upload, "covariance", "moments", "parameters", "local")
-    assert down == size(broadcast, "covariance", "local")
+    up, down = message_bytes(config, dim=10, n=agents, k=6)
+    told = {name: value for name, value in packed(upload).items() if value is not None}
+    assert up == size(told)
+    ((kind, news),) = news_of(broadcast, group.statistics).items()
+    assert kind == sent
+    assert down == size({name: value for name, value in news.items() if not isinstance(value, int | float)})
