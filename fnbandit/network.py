@@ -19,6 +19,8 @@ from fnbandit.config import Config
 from fnbandit.covariance import few_at_once, product
 from fnbandit.randomness import Purpose, generator
 
+ALIGNED = 16
+"""Numbers at whose multiples a part of the work space begins."""
 Workspace = tuple[list[Tensor], list[Tensor], Tensor]
 """Activations and their gradients, [n, width, r] per hidden layer, and residuals, [n, 1, r]"""
 
@@ -42,6 +44,7 @@ class Network:
         self.inputs_dim = sizes[0] + self._bias
         self.parameters = int(ends[-1])
         self.output_scale = math.sqrt(config.width) if self._ntk else 1.0
+        self._space: Tensor | None = None
 
     @property
     def flops(self) -> int:
@@ -143,13 +146,18 @@ class Network:
         return torch.cat([layer.flatten(1) for layer in whole], dim=1)
 
     def workspace(self, x: Tensor) -> Workspace:
-        """What `descend` writes to, for inputs x [n, padded_dim, r]: made once for many steps.
+        """What `descend` writes to, for inputs x [n, padded_dim, r]: parts of one piece of memory that is kept.
 
         Memory that is new in every step would cost a page fault per 4 kB of it.
         """
-        hidden = [(len(x), outputs, x.shape[2]) for outputs, _ in self._shapes[:-1]]
-        activations, deltas = ([x.new_empty(shape) for shape in hidden] for _ in range(2))
-        return activations, deltas, x.new_empty(len(x), 1, x.shape[2])
+        n, _, r = x.shape
+        widths = [outputs for outputs, _ in self._shapes[:-1]] * 2 + [1]
+        sizes = [-(-n * width * r // ALIGNED) * ALIGNED for width in widths]
+        if self._space is None or len(self._space) < sum(sizes) or self._space.dtype != x.dtype:
+            self._space = x.new_empty(sum(sizes) * 5 // 4)
+        parts = self._space[: sum(sizes)].split(sizes)
+        views = [part[: n * width * r].view(n, width, r) for part, width in zip(parts, widths, strict=True)]
+        return views[: len(views) // 2], views[len(views) // 2 : -1], views[-1]
 
     def descend(
         self,
