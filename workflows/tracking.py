@@ -200,16 +200,20 @@ class RunTracker:
         self._run_id: str | None = None
         self._metrics: list[Metric] = []
         self._sent = 0
-        self._last = time.monotonic()
-        tracker.put(lambda tracker: self._begin())
+        self._last: float | None = None
 
     def log(self, due: list[tuple[int, dict[str, float]]]) -> None:
         """Metrics of some iterations; sent every other second."""
         now = int(time.time() * 1000)
         self._metrics += [Metric(k, v, step, now) for step, values in due for k, v in values.items()]
-        if due and time.monotonic() - self._last > 2:
-            self._last = time.monotonic()
+        if self._last is None:
+            # Not before the run is under way: importing MLflow would hold up actors that are starting.
+            self._tracker.put(lambda tracker: self._begin())
+        elif not due or time.monotonic() - self._last <= 2:
+            return
+        else:
             self._tracker.put(lambda tracker: self._send())
+        self._last = time.monotonic()
 
     def finish(self, status: str, artifacts: list[Path]) -> None:
         """Everything that is left, then the files."""
