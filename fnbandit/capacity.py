@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from fnbandit.config import FEDERATED, Config
+from fnbandit.covariance import WORKSPACE
 from fnbandit.environments import Environment
 from fnbandit.network import Network
 from fnbandit.randomness import BLOCK
+from fnbandit.training import CACHE
 
 ROWS = 64
 """Rows of an epoch that are reckoned with."""
@@ -44,7 +46,7 @@ def memory(config: Config, environment: Environment) -> Memory:
     if config.algorithm.startswith("kernel"):
         per_agent += horizon * (d + 1) * real + 4 * horizon * horizon * real
     elif config.algorithm in FEDERATED:
-        per_agent += 4 * min(ROWS, horizon) * p * real
+        per_agent += (6 if config.diagonal else 4 * min(ROWS, horizon)) * p * real
         shared = 4 * matrix * real
         if config.networked and config.algorithm == "fn-ucb":
             shared += config.agents * matrix * real
@@ -53,8 +55,10 @@ def memory(config: Config, environment: Environment) -> Memory:
     else:
         per_agent += matrix * real
     if not linear:
-        activations = 4 * config.hidden_layers * config.width
-        per_agent += horizon * (2 * d + 2 + activations) * single + 6 * p * single
+        per_agent += horizon * (Network(config, d).padded_dim + 1) * single + 6 * p * single
+        shared += 3 * CACHE + 4 * WORKSPACE
+        if config.algorithm.startswith("pooled"):
+            per_agent += horizon * 2 * config.hidden_layers * config.width * single
     return Memory(per_agent=int(1.1 * per_agent), shared=int(1.1 * shared))
 
 
