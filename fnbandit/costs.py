@@ -2,7 +2,7 @@
 
 Symbols: N agents, n of them in one process, K arms, p parameters, t iterations so far, k since the last round,
 J training steps, d inputs, m width. An inverse is met as q rows: q = p once it is a matrix, else as many rows as it
-has absorbed (fewer than p / 2), see `covariance.py`.
+has absorbed, see `covariance.py`.
 
     an iteration    2 n K p q per inverse (V_last, V_sync,NN; FN-UCB: N inverses) + 2 n K p k for the epoch's own rows
     a round         J n t (4 d m + 6 m) for training, in the network's precision,
@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fnbandit.config import Config
+from fnbandit.covariance import most_rows
 from fnbandit.network import Network
 from fnbandit.weighting import needs_global
 
@@ -52,9 +53,9 @@ class Work:
         return max(self.double / rates.double + self.single / rates.single, self.traffic / rates.stream)
 
 
-def met_rows(absorbed: int, parameters: int) -> int:
+def met_rows(absorbed: int, parameters: int, shared: bool = True) -> int:
     """q: the rows of an inverse that a product meets."""
-    return absorbed if absorbed <= parameters // 2 else parameters
+    return absorbed if absorbed <= most_rows(parameters, shared) else parameters
 
 
 def iteration_work(config: Config, arms: int, dim: int, n: int, t: int, k: int) -> Work:
@@ -84,7 +85,7 @@ def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
     q = met_rows(config.agents * (t - k), p)
     settling = 2 * p * p if q == p else 0
     if config.networked:
-        own = met_rows(t, p)
+        own = met_rows(t, p, shared=False)
         work += Work(double=n * k * (2 * p * own + (2 * p * p if own == p else 2 * p * own)), traffic=8 * n * p * own)
         work += Work(double=rows * settling)
     if needs_global(config, t + 1):

@@ -4,7 +4,7 @@ Shapes: c covariances (one shared by all agents, or one per agent), n agents, k 
 
 Full holds V^-1 = M - Z^T Z. Absorbing rows G [k, p] adds rows to Z [r, p],
     C^-1 G V^-1  with  C C^T = I + G V^-1 G^T.
-They say all that changed. M is I / lambda, and no matrix at all, until Z has p / 2 rows; from then on it is
+They say all that changed. M is I / lambda, and no matrix at all, while Z has few rows (`most_rows`); then it is
 p x p, and Z is settled into it whenever p / 16 rows have come together: reading M costs what it must,
 and writing it is rare.
 
@@ -39,7 +39,7 @@ class Full:
         """M [c, p, p] once it is more than I / lambda"""
         self._buffer = like.new_empty(count, 0, parameters)
         self._rows = 0
-        self._limits = (parameters // 2, parameters // 16)
+        self._limits = (most_rows(parameters, shared), parameters // 16)
         """Most rows of Z before and after there is a matrix"""
 
     @classmethod
@@ -165,6 +165,14 @@ class Full:
         self._matrix = state["matrix"].to(self._buffer, copy=True) if "matrix" in state else None
         self._buffer = state["rows"].to(self._buffer, copy=True)
         self._rows = self._buffer.shape[1]
+
+
+def most_rows(parameters: int, shared: bool) -> int:
+    """How many rows Z has while it is cheaper than a matrix.
+
+    Solving meets Z twice, a quadratic form once; of a shared inverse most of what is asked are quadratic forms.
+    """
+    return 3 * parameters // 4 if shared else parameters // 2
 
 
 def change_of(rows: Tensor, solved: Tensor) -> Tensor:

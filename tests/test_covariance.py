@@ -97,8 +97,11 @@ def test_every_form_of_an_inverse_answers_as_the_dense_one(shared):
         copy.load(full.state())
         assert torch.equal(copy.solve(x), full.solve(x))
         forms.append(("matrix" in full.state(), full.rows.shape[1]))
-    # 40 parameters: at most 20 rows without a matrix, at most 2 beside one.
-    assert forms == [(False, r) for r in (1, 5, 6, 16, 19)] + [(True, r) for r in (2, 1, 2, 0, 1, 0, 2)]
+    # 40 parameters: at most 20 rows (shared: 30) without a matrix, at most 2 beside one.
+    if shared:
+        assert forms == [(False, r) for r in (1, 5, 6, 16, 19, 21, 22, 23)] + [(True, r) for r in (0, 1, 0, 2)]
+    else:
+        assert forms == [(False, r) for r in (1, 5, 6, 16, 19)] + [(True, r) for r in (2, 1, 2, 0, 1, 0, 2)]
 
 
 @pytest.mark.parametrize("p", [30, 720])
