@@ -258,6 +258,7 @@ class FullEpoch:
         """Begin an epoch from the shared covariance [1, p, p] and the estimate V^-1 B_sync [p]."""
         self._shared = shared
         self._estimate = estimate
+        self._latest: tuple[Tensor, Tensor, Tensor | None, Tensor] | None = None
         self.rows = 0
         if not hasattr(self, "_z"):
             self._clear()
@@ -274,6 +275,8 @@ class FullEpoch:
 
     def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance x^T V-bar^-1 x of features x [n, k, p], each [n, k]."""
+        if self._latest is not None:
+            self._make_row(*self._latest)
         self._met, self._shared_u = self._shared.meet(x)
         mean = torch.bmm(self._estimate.expand(len(x), 1, -1), x.mT).squeeze(1)
         variance = (self._met * x).sum(-1) - self._shared_u.square().sum(-1)
@@ -290,18 +293,25 @@ class FullEpoch:
         index = torch.arange(self._agents, device=arms.device)
         variance = self._variance[index, arms]
         root = (1 + variance).sqrt()
-        z = self._shared.solved(self._met[index, arms][:, None], self._shared_u[index, arms][:, None]).squeeze(1)
-        if self._u is not None:
-            z = z - torch.bmm(self._u[index, arms][:, None], self._z[:, : self.rows]).squeeze(1)
+        u = None if self._u is None else self._u[index, arms]
+        self._latest = (self._met[index, arms], self._shared_u[index, arms], u, root)
         if self.rows == self._z.shape[1]:
             # As many as before: epochs grow slowly, and growing takes both, the old and the new.
             self._capacity = max(self._capacity, 2 * self.rows)
             self._grow(self._capacity)
-        self._z[:, self.rows] = z / root[:, None]
         self._coefficients[:, self.rows] = (rewards - self._mean[index, arms]) / root
         gain = torch.log1p(variance)
         self._gains[:, self.rows] = gain + self._gains[:, self.rows - 1] if self.rows else gain
         self.rows += 1
+
+    def _make_row(self, met: Tensor, shared_u: Tensor, u: Tensor | None, root: Tensor) -> None:
+        """The latest row of Z, once an iteration of the same epoch asks for it."""
+        row = self.rows - 1
+        z = self._shared.solved(met[:, None], shared_u[:, None]).squeeze(1)
+        if u is not None:
+            z = z - torch.bmm(u[:, None], self._z[:, :row]).squeeze(1)
+        self._z[:, row] = z / root[:, None]
+        self._latest = None
 
     def _grow(self, capacity: int) -> None:
         for name in ("_z", "_coefficients", "_gains"):
@@ -316,6 +326,8 @@ class FullEpoch:
 
     def truncate(self, rows: int) -> bool:
         """Back to the first `rows` rows."""
+        if rows < self.rows:
+            self._latest = None
         self.rows = rows
         return True
 

@@ -190,7 +190,7 @@ def growth() -> Line:
 
 
 def _in_a_process(settings: dict[str, Any]) -> tuple[float, float]:
-    """Seconds and peak bytes of a simulation in a process of its own (Linux; getrusage would know its parent's peak)."""
+    """Seconds and peak bytes of a simulation in a process of its own (Linux: getrusage knows its parent's peak)."""
     code = (
         "import json, pathlib, re, sys, time\nfrom fnbandit import Config, simulate\n"
         "began = time.perf_counter()\nsimulate(Config(**json.loads(sys.argv[1])))\n"
