@@ -90,8 +90,8 @@ class RayCohort:
     schedules one by one, and a message is written once for all actors of a node.
     """
 
-    def __init__(self, config: Config, parts: list[range], handles: list[Any], timeout: float) -> None:
-        self._config, self._parts, self._handles, self._timeout = config, parts, handles, timeout
+    def __init__(self, parts: list[range], handles: list[Any], timeout: float) -> None:
+        self._parts, self._handles, self._timeout = parts, handles, timeout
         self._statistics: GlobalStatistics | None = None
         self._start = 0
         self._news: News = None
@@ -110,7 +110,8 @@ class RayCohort:
         pids = self._answered(refs, max(self._timeout, START_SECONDS))
         with InputNode() as message:
             calls = [handle.call.bind(message) for handle in self._handles]
-        self._graph = MultiOutputNode(calls).experimental_compile()
+        # One call at a time: by default every channel would have memory for ten.
+        self._graph = MultiOutputNode(calls).experimental_compile(_max_inflight_executions=1)
         return pids
 
     def _call(self, method: str, *args: Any) -> list[Any]:
@@ -119,7 +120,7 @@ class RayCohort:
         began = time.monotonic()
         try:
             refs = self._graph.execute((method, args))
-        except RayError as error:
+        except Exception as error:
             raise Trouble(self._died(error)) from None
         # Ray waits for a channel in a busy loop, which would take a core from the agents.
         expected = self._seconds.get(method, 0.0)
@@ -134,7 +135,7 @@ class RayCohort:
             answers = ray.get(refs, timeout=timeout)
         except (GetTimeoutError, RayChannelTimeoutError):
             raise Trouble(Stuck(self._stuck(), timeout)) from None
-        except RayError as error:
+        except Exception as error:  # Ray raises plain ones, too, where it cannot find out in time who is gone.
             raise Trouble(self._died(error)) from None
         for answer in answers:
             if isinstance(answer, Failed):
@@ -149,7 +150,7 @@ class RayCohort:
                 return self._who(index)
         return "an actor"
 
-    def _died(self, error: RayError) -> Died:
+    def _died(self, error: Exception) -> Died:
         """Who is gone; a graph knows no more than that somebody is."""
         for index, word in enumerate(self._words()):
             if isinstance(word, RayActorError):
@@ -212,7 +213,7 @@ class ServerActor:
     ) -> None:
         torch.set_num_threads(1)
         self._config = config
-        self._cohort = RayCohort(config, parts, handles, timeout)
+        self._cohort = RayCohort(parts, handles, timeout)
         self._due = Due(seconds, rounds) if seconds or rounds else None
 
     @ray.method(num_returns="streaming")
