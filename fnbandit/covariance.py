@@ -62,13 +62,14 @@ class Full:
 
     def meet(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """M x [n, k, p] and u = Z x [n, k, r] for x [n, k, p]: what `quadratic` and `solve` are made of."""
+        rows = whole_tiles(x) if self._shared else x
         # M is symmetric, and faster to read along its rows.
-        met = x * (1 / self._regularization) if self._matrix is None else self._product(x, self._matrix.mT)
-        return met, self._product(x, self.rows.mT)
+        met = x * (1 / self._regularization) if self._matrix is None else self._product(rows, self._matrix.mT, x)
+        return met, self._product(rows, self.rows.mT, x)
 
     def solved(self, met: Tensor, u: Tensor) -> Tensor:
         """V^-1 x [n, k, p] from what `meet` returned, or from some of its rows."""
-        return met - self._product(u, self.rows) if self._rows else met
+        return met - self._product(whole_tiles(u) if self._shared else u, self.rows, u) if self._rows else met
 
     def solve(self, x: Tensor) -> Tensor:
         """V^-1 x for x [n, k, p]; one covariance serves all n, or each its own."""
@@ -79,9 +80,11 @@ class Full:
         met, u = self.meet(x)
         return (met * x).sum(-1) - u.square_().sum(-1)
 
-    def _product(self, x: Tensor, matrix: Tensor) -> Tensor:
-        """x [n, k, p] times matrix [c, p, q]."""
-        return shared_product(x, matrix[0]) if self._shared else product(x, matrix.expand(len(x), -1, -1))
+    def _product(self, rows: Tensor, matrix: Tensor, x: Tensor) -> Tensor:
+        """x [n, k, p] times matrix [c, p, q]; rows is x or, for a shared matrix, x in whole tiles."""
+        if self._shared:
+            return torch.mm(rows, matrix[0])[: x.shape[0] * x.shape[1]].unflatten(0, x.shape[:2])
+        return product(rows, matrix.expand(len(x), -1, -1))
 
     def absorb(self, x: Tensor, features: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
         """V <- V + G^T G for the features G [c, k, p] of x [c, k, d]; returns what Z has grown by, [c, k, p]."""
@@ -198,17 +201,14 @@ def few_at_once(agents: int, numbers: int, like: Tensor) -> Iterator[slice]:
     return (slice(start, min(start + step, agents)) for start in range(0, agents, step))
 
 
-def shared_product(x: Tensor, matrix: Tensor) -> Tensor:
-    """x [n, k, p] times one matrix [p, q], read once for all rows.
+def whole_tiles(x: Tensor) -> Tensor:
+    """x [n, k, p] as the rows of one matrix, padded to a multiple of TILE, for a product with a shared matrix.
 
-    Their number is padded to whole tiles: a row in an unfinished tile has other last bits, and who
-    stands there depends on how many agents share the process.
+    A row in an unfinished tile has other last bits, and who stands there depends on how many agents
+    share the process.
     """
-    n, k, _ = x.shape
     rows = x.flatten(0, 1)
-    if n * k % TILE:
-        rows = torch.nn.functional.pad(rows, (0, 0, 0, -n * k % TILE))
-    return torch.mm(rows, matrix)[: n * k].unflatten(0, (n, k))
+    return torch.nn.functional.pad(rows, (0, 0, 0, -len(rows) % TILE)) if len(rows) % TILE else rows
 
 
 def shrink(inverse: Tensor, change: Tensor) -> None:

@@ -15,8 +15,8 @@ from fnbandit.covariance import (
     Full,
     FullEpoch,
     diagonal_gain,
-    shared_product,
     shrink,
+    whole_tiles,
 )
 
 LIKE = torch.empty(0, dtype=torch.float64)
@@ -110,11 +110,12 @@ def test_one_matrix_for_all_gives_each_agent_the_same_bits(p, q):
     matrix = rows(p, p) if q is None else rows(q, p).mT
     for k in (1, 2, 3, 4, 7, 10):
         x = rows(9, k, p, seed=k)
-        together = shared_product(x, matrix)
-        torch.testing.assert_close(together, x @ matrix)
+        together = whole_tiles(x) @ matrix
+        torch.testing.assert_close(together[: 9 * k], x.flatten(0, 1) @ matrix)
         for i in range(9):
             for j in (1, 2):
-                assert torch.equal(shared_product(x[i : i + j].clone(), matrix), together[i : i + j])
+                alone = whole_tiles(x[i : i + j].clone()) @ matrix
+                assert torch.equal(alone[: j * k], together[i * k : (i + j) * k])
 
 
 def test_full_and_diagonal_answer_the_same_questions():

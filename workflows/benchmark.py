@@ -126,8 +126,8 @@ def ideal_shuttle() -> Line:
 
 
 def ideal_shuttle_wide() -> Line:
-    config = Config.preset("paper", environment="shuttle", agents=5, width=50, horizon=420)
-    return over_ideal("shuttle N=5 m=50", config, 380, 420, 2)
+    config = Config.preset("paper", environment="shuttle", agents=5, width=50, horizon=600)
+    return over_ideal("shuttle N=5 m=50", config, 560, 600, 2)
 
 
 def last_hundred(epochs: Iterable[Epoch]) -> float:
