@@ -13,13 +13,13 @@ import numpy as np
 import ray
 import torch
 
-from actors.checkpoints import as_arrays, as_tensors
-from fnbandit.agents import AgentGroup
+from fnbandit.algorithms.base import Trace
+from fnbandit.algorithms.federated import FederatedGroup
 from fnbandit.config import Config
-from fnbandit.environments import make_environment
-from fnbandit.groups import Trace
-from fnbandit.messages import Broadcast, Upload
-from fnbandit.simulation import make_group
+from fnbandit.environments import Environment, make_environment
+from fnbandit.rounds.messages import Broadcast, Upload
+from fnbandit.simulation import make_group, round_of
+from fnbandit.state import as_arrays, as_tensors
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,10 @@ def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
 class AgentActor:
     """A group of agents: covariance, network and history live here, on the actor's device."""
 
-    def __init__(self, config: Config, agents: range) -> None:
+    def __init__(self, config: Config, agents: range, environment: Environment | None) -> None:
         self._config = config
         self._agents = agents
+        self._environment = environment
         self._busy = False
 
     def busy(self) -> bool:
@@ -98,10 +99,10 @@ class AgentActor:
     def start(self, iteration: int, agents: dict[str, np.ndarray] | None, server: dict[str, np.ndarray] | None) -> int:
         """Make the group, from a checkpoint's state where there is one; the process's id."""
         torch.set_num_threads(1)
-        self.group = make_group(self._config, make_environment(self._config), self._agents)
+        self.group = make_group(self._config, self._environment or make_environment(self._config), self._agents)
         if agents is not None:
-            if isinstance(self.group, AgentGroup) and server:
-                self.group.statistics.load(as_tensors(server))
+            if isinstance(self.group, FederatedGroup) and server:
+                self.group.shared.load(as_tensors(server))
             self.group.load(iteration, as_tensors(agents))
         return os.getpid()
 
@@ -111,19 +112,16 @@ class AgentActor:
         self._hear(news)
         fired = self.group.advance(limit)
         end = self.group.iteration
-        upload = None
-        if fired and self._config.trigger in ("always", "period"):
-            upload = self._upload()
-        known = not fired or upload is not None
-        return Advanced(end, fired, self.group.trace(start, end) if known else None, upload)
+        if not fired:
+            return Advanced(end, fired, self.group.trace(start, end), None)
+        if self._group.shared.trigger.next_round(self._group.shared.last_round) == end:
+            return self._round(start, end)
+        return Advanced(end, fired, None, None)
 
     @guarded
     def finish(self, start: int, iteration: int) -> Advanced:
         """Go back to the iteration of a round, train, and upload."""
-        assert isinstance(self.group, AgentGroup)
-        self.group.rewind(iteration)
-        upload = self._upload()
-        return Advanced(iteration, True, self.group.trace(start, iteration), upload)
+        return self._round(start, iteration)
 
     @guarded
     def state(self, news: News) -> dict[str, np.ndarray]:
@@ -131,31 +129,44 @@ class AgentActor:
         self._hear(news)
         return as_arrays(self.group.state())
 
+    @property
+    def _group(self) -> FederatedGroup:
+        assert isinstance(self.group, FederatedGroup)
+        return self.group
+
+    def _round(self, start: int, iteration: int) -> Advanced:
+        upload = packed(round_of(self.group, iteration))
+        return Advanced(iteration, True, self.group.trace(start, iteration), upload)
+
     def _hear(self, news: News) -> None:
         if news is None:
             return
-        assert isinstance(self.group, AgentGroup)
         if "state" in news:
-            self.group.statistics.load(as_tensors(news["state"]))
+            self._group.shared.load(as_tensors(news["state"]))
         else:
-            self.group.statistics.apply(unpacked(Broadcast, news["rows"], self.group.device), own=self._agents)
-        self.group.start_epoch()
-
-    def _upload(self) -> dict[str, Any]:
-        assert isinstance(self.group, AgentGroup)
-        return packed(self.group.upload())
+            self._group.shared.apply(unpacked(Broadcast, news["rows"], self.group.device), own=self._agents)
+        self._group.start_epoch()
 
 
 def packed(message: Upload | Broadcast) -> dict[str, Any]:
     """A message with its tensors as numpy arrays, which Ray moves without pickling."""
-    fields = {field.name: getattr(message, field.name) for field in dataclasses.fields(message)}
-    return {name: v.cpu().contiguous().numpy() if isinstance(v, torch.Tensor) else v for name, v in fields.items()}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(part) for name, part in value.items()}
+        return value.cpu().contiguous().numpy() if isinstance(value, torch.Tensor) else value
+
+    return {field.name: plain(getattr(message, field.name)) for field in dataclasses.fields(message)}
 
 
 def unpacked(kind: type, message: dict[str, Any], device: torch.device | str = "cpu") -> Any:
     """The way back; what is still read-only lies in a channel's memory, and is copied."""
 
-    def tensor(array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
+    def tensors(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: tensors(part) for name, part in value.items()}
+        if not isinstance(value, np.ndarray):
+            return value
+        return torch.from_numpy(value if value.flags.writeable else value.copy()).to(device)
 
-    return kind(**{name: tensor(v) if isinstance(v, np.ndarray) else v for name, v in message.items()})
+    return kind(**tensors(message))

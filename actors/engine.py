@@ -1,4 +1,4 @@
-"""Running a simulation: in this process or on Ray, with checkpoints, going on after faults and interruptions."""
+"""Running a simulation on Ray, with checkpoints, going on after faults and interruptions."""
 
 from __future__ import annotations
 
@@ -7,33 +7,24 @@ import os
 import shutil
 import socket
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
+import ray
+from ray.exceptions import RayError
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from actors.checkpoints import CheckpointError, CheckpointStore, Due, Snapshot, as_arrays, as_tensors, on_host
+from actors.agents import AgentActor, Failed
 from actors.layout import Options, nodes_of, plan
-from fnbandit.capacity import check_local
-from fnbandit.config import THEORY_FIELDS, Config
-from fnbandit.environments import make_environment
-from fnbandit.groups import Trace, resolve_device
-from fnbandit.server import Server
-from fnbandit.simulation import (
-    Epoch,
-    LocalCohort,
-    Result,
-    Round,
-    collect,
-    joined_states,
-    one_thread,
-    part_of,
-    run_epochs,
-)
-from fnbandit.theory import resolve
+from actors.server import Died, Finished, ServerActor, Started, State, Stuck
+from fnbandit.algorithms.base import resolve_device
+from fnbandit.config import Config
+from fnbandit.errors import SimulationError
+from fnbandit.results import Result, Segment
+from fnbandit.runs import Checkpointing, Run
+from fnbandit.state import as_arrays, as_tensors, joined_states, part_of_state
 
 FAILURES = 3
 """Failures in a row without progress that end a run."""
@@ -43,116 +34,8 @@ START_SECONDS = 60.0
 log = logging.getLogger("fnbandit")
 
 
-class SimulationError(RuntimeError):
-    """A run that cannot go on; the text says why, with the remote traceback where there is one."""
-
-
 class Lost(Exception):  # noqa: N818
     """Actors are gone; the run can go on from its last checkpoint."""
-
-
-@dataclass(frozen=True)
-class Checkpointing:
-    """Where and how often to save; `location` is a directory or a URI."""
-
-    location: str | None = None
-    seconds: float = 60.0
-    rounds: int = 0
-    """Also every so many rounds; 0: by time only"""
-
-
-class Run(ABC):
-    """One simulation as a stream of epochs, restored from and saved to checkpoints."""
-
-    def __init__(self, config: Config, checkpointing: Checkpointing | None = None, resume: bool = False) -> None:
-        self.environment = make_environment(config)
-        self.checkpointing = checkpointing or Checkpointing()
-        location = self.checkpointing.location
-        self._store = CheckpointStore(location) if location else None
-        if self._store and not resume and not self._store.empty():
-            raise CheckpointError(
-                f"checkpoint={location!r}: has checkpoints of an earlier run; resume it or go elsewhere"
-            )
-        self._snapshot = self._store.latest() if self._store and resume else None
-        if self._snapshot is not None:
-            if self._snapshot.config.replace(device=config.device) != resolved_like(config, self._snapshot.config):
-                raise CheckpointError(f"checkpoint={location!r}: belongs to another config")
-            self.config = self._snapshot.config.replace(device=config.device)
-        else:
-            self.config = resolve(config, self.environment)
-        self._rounds: list[Round] = []
-        self._weight: list[np.ndarray] = []
-        self._delivered = 0
-
-    @abstractmethod
-    def epochs(self) -> Iterator[Epoch]:
-        """Every epoch from the first iteration on, each once; a resumed run's earlier ones come at once."""
-
-    def _restored(self) -> Iterator[Epoch]:
-        if self._snapshot is not None:
-            for epoch in self._snapshot.epochs():
-                yield self._deliver(epoch)
-
-    def _deliver(self, epoch: Epoch) -> Epoch:
-        self._delivered = epoch.end
-        self._weight.append(epoch.trace.weight)
-        if epoch.round is not None:
-            self._rounds.append(epoch.round)
-        return epoch
-
-    def _save(self, iteration: int, agents: dict[str, Any], server: dict[str, Any]) -> None:
-        if self._store is None:
-            return
-        self._snapshot = Snapshot(
-            config=self.config,
-            iteration=iteration,
-            agents=agents,
-            server=server,
-            weight=np.concatenate(self._weight)[:iteration],
-            rounds=[r for r in self._rounds if r.iteration <= iteration],
-        )
-        self._store.save(self._snapshot)
-
-    def clear(self) -> None:
-        """Forget the checkpoints of a run that is finished."""
-        if self._store is not None:
-            self._store.clear()
-
-    @property
-    def _start(self) -> int:
-        return 0 if self._snapshot is None else self._snapshot.iteration
-
-    def result(self) -> Result:
-        """Run to the end and collect everything."""
-        return collect(self.config, self.epochs())
-
-
-def resolved_like(config: Config, resolved: Config) -> Config:
-    """The config with its 'theory' fields as a checkpoint has resolved them."""
-    names = [name for name in THEORY_FIELDS if getattr(config, name) == "theory"]
-    return config.replace(**{name: getattr(resolved, name) for name in names})
-
-
-class LocalRun(Run):
-    """A simulation in this process."""
-
-    def epochs(self) -> Iterator[Epoch]:
-        check_local(self.config, self.environment)
-        with one_thread():
-            cohort = LocalCohort(self.config, self.environment)
-            statistics = cohort.statistics
-            server = None if statistics is None else Server(self.config, statistics)
-            if self._snapshot is not None:
-                if statistics is not None:
-                    statistics.load(self._snapshot.server)
-                cohort.load(self._snapshot.iteration, self._snapshot.agents)
-            yield from self._restored()
-            due = Due(self.checkpointing.seconds, self.checkpointing.rounds)
-            for epoch in run_epochs(self.config, cohort, server, self._start):
-                yield self._deliver(epoch)
-                can_save = (epoch.round is not None or server is None) and epoch.end < self.config.horizon
-                if self._store and can_save and due.now():
-                    self._save(epoch.end, on_host(cohort.state()), on_host(statistics.state()) if statistics else {})
 
 
 class RayRun(Run):
@@ -164,8 +47,9 @@ class RayRun(Run):
         options: Options | None = None,
         checkpointing: Checkpointing | None = None,
         resume: bool = False,
+        environment: Any = None,
     ) -> None:
-        super().__init__(config, checkpointing, resume)
+        super().__init__(config, checkpointing, resume, environment)
         self.options = options or Options()
         if not self.options.gpus_per_actor and config.device != "auto":
             resolve_device(config.device)
@@ -175,7 +59,11 @@ class RayRun(Run):
         """Calls of agents' actors in the last attempt"""
         self.parts: list[range] = []
 
-    def epochs(self) -> Iterator[Epoch]:
+    @property
+    def layout(self) -> str:
+        return f"{len(self.parts)} actors x {max((len(p) for p in self.parts), default=0)} agents"
+
+    def segments(self) -> Iterator[Segment]:
         with cluster(self.options):
             yield from self._restored()
             failures, progress = 0, -1
@@ -193,10 +81,7 @@ class RayRun(Run):
                     first_line = str(error).splitlines()[0]
                     log.warning("%s; going on from iteration %d", first_line, self._start)
 
-    def _attempt(self) -> Iterator[Epoch]:
-        import ray
-        from ray.exceptions import RayError
-
+    def _attempt(self) -> Iterator[Segment]:
         with self._actors() as server:
             states, statistics = self._states()
             try:
@@ -206,21 +91,16 @@ class RayRun(Run):
                 raise Lost(f"the server's actor is gone: {error}") from None
 
     def _states(self) -> tuple[list[Any] | None, Any]:
-        import ray
-
         if self._snapshot is None:
             return None, None
-        parts = [part_of(self._snapshot.agents, part, self.config.agents) for part in self.parts]
+        parts = [part_of_state(self._snapshot.agents, part, self.config.agents) for part in self.parts]
         return [ray.put(as_arrays(part)) for part in parts], as_arrays(self._snapshot.server)
 
-    def _handle(self, event: Any) -> Iterator[Epoch]:
-        from actors.agents import Failed
-        from actors.server import Died, Finished, Started, State, Stuck
-
+    def _handle(self, event: Any) -> Iterator[Segment]:
         if isinstance(event, list):
-            for epoch in event:
-                if epoch.end > self._delivered:
-                    yield self._deliver(after(epoch, self._delivered))
+            for segment in event:
+                if segment.end > self._delivered:
+                    yield self._deliver(segment.after(self._delivered))
         elif isinstance(event, State):
             self._save(event.iteration, joined_states([as_tensors(s) for s in event.agents]), as_tensors(event.server))
         elif isinstance(event, Started):
@@ -241,9 +121,6 @@ class RayRun(Run):
 
         A node that has just been lost counts as living until Ray misses its heartbeats.
         """
-        import ray
-        from ray.util.placement_group import placement_group, remove_placement_group
-
         options = self.options
         share = {"CPU": options.cpus_per_actor, "GPU": options.gpus_per_actor}
         deadline = time.monotonic() + START_SECONDS
@@ -268,13 +145,6 @@ class RayRun(Run):
     @contextmanager
     def _actors(self) -> Iterator[Any]:
         """All actors, placed together or not at all; gone afterwards."""
-        import ray
-        from ray.util.placement_group import remove_placement_group
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-        from actors.agents import AgentActor
-        from actors.server import ServerActor
-
         options = self.options
         group = self._places()
         handles: list[Any] = []
@@ -287,10 +157,10 @@ class RayRun(Run):
 
             for index, part in enumerate(self.parts):
                 actor = placed(AgentActor, index, options.cpus_per_actor, options.gpus_per_actor)
-                handles.append(actor.remote(self.config, part))
+                handles.append(actor.remote(self.config, part, self.own_environment))
             seconds, rounds = (self.checkpointing.seconds, self.checkpointing.rounds) if self._store else (0.0, 0)
             server = placed(ServerActor, 0, 0, 0).remote(
-                self.config, self.parts, list(handles), options.actor_timeout, seconds, rounds
+                self.config, self.own_environment, self.parts, list(handles), options.actor_timeout, seconds, rounds
             )
             handles.append(server)
             yield server
@@ -300,16 +170,6 @@ class RayRun(Run):
                     ray.kill(handle)
             with suppress(Exception):
                 remove_placement_group(group)
-
-
-def after(epoch: Epoch, iteration: int) -> Epoch:
-    """What of an epoch lies after an iteration."""
-    if epoch.start >= iteration:
-        return epoch
-    skip = iteration - epoch.start
-    trace = epoch.trace
-    rest = Trace(trace.arms[skip:], trace.rewards[skip:], trace.regret[skip:], trace.weight[skip:])
-    return replace(epoch, start=iteration, trace=rest)
 
 
 def knock(address: str) -> None:
@@ -325,8 +185,6 @@ def knock(address: str) -> None:
 @contextmanager
 def cluster(options: Options) -> Iterator[None]:
     """Join the cluster that is there, or start one of this machine's own and stop it afterwards."""
-    import ray
-
     if ray.is_initialized():
         yield
         return
@@ -365,6 +223,7 @@ def simulate(
     options: Options | None = None,
     checkpointing: Checkpointing | None = None,
     resume: bool = False,
+    environment: Any = None,
 ) -> Result:
     """Run a whole simulation on Ray: the same result as `fnbandit.simulate`, in any layout."""
-    return RayRun(config, options, checkpointing, resume).result()
+    return RayRun(config, options, checkpointing, resume, environment).result()

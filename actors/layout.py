@@ -4,44 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from actors.options import Options
 from fnbandit.capacity import memory, readable
 from fnbandit.config import Config
 from fnbandit.environments import Environment
+from fnbandit.registry import find
 from fnbandit.simulation import split
 
 ACTOR_BYTES = 250_000_000
 """What an actor that has imported torch takes for itself."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a simulation runs on Ray."""
-
-    agents_per_actor: int | Literal["auto"] = "auto"
-    """Agents in one actor; auto: one while the cluster has a CPU (or GPU share) per agent, else as many as needed."""
-    cpus_per_actor: float = 1.0
-    """CPUs (fractions allowed) that Ray reserves for an actor; it computes on one thread."""
-    gpus_per_actor: float = 0.0
-    """GPUs (fractions allowed) that Ray reserves for an actor."""
-    address: str | None = None
-    """A running cluster's address; without it RAY_ADDRESS, or else a cluster of this machine's own."""
-    actor_timeout: float = 600.0
-    """Seconds after which an actor that does not answer is called stuck."""
-
-    def __post_init__(self) -> None:
-        per_actor = self.agents_per_actor
-        if per_actor != "auto" and (not isinstance(per_actor, int) or isinstance(per_actor, bool) or per_actor < 1):
-            raise ValueError(f"agents_per_actor={per_actor!r}: expected auto or a whole number, at least 1")
-        for name, least in (("cpus_per_actor", 0), ("gpus_per_actor", 0), ("actor_timeout", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not math.isfinite(value) or value < least:
-                raise ValueError(f"{name}={value!r}: expected a number, at least {least}")
-        if self.cpus_per_actor == 0 == self.gpus_per_actor:
-            raise ValueError("cpus_per_actor=0, gpus_per_actor=0: one of them must be above 0")
-        if self.actor_timeout == 0:
-            raise ValueError("actor_timeout=0: expected a number above 0")
 
 
 @dataclass(frozen=True)
@@ -92,7 +65,7 @@ def plan(config: Config, environment: Environment, options: Options, nodes: list
     def room(actors: int) -> int:
         return sum(node.actors(options, size(actors)) for node in nodes)
 
-    if config.algorithm.startswith("pooled"):
+    if find("algorithm", config.algorithm).one_group:
         actors = 1
     elif options.agents_per_actor == "auto":
         most = min(config.agents, slots)

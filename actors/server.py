@@ -16,20 +16,25 @@ from ray.dag import InputNode, MultiOutputNode
 from ray.exceptions import GetTimeoutError, RayActorError, RayChannelTimeoutError, RayError
 
 from actors.agents import Advanced, Failed, News, failed, packed, unpacked
-from actors.checkpoints import Due, as_arrays, as_tensors
-from fnbandit.config import FEDERATED, Config
-from fnbandit.environments import make_environment
-from fnbandit.groups import Trace
-from fnbandit.messages import Broadcast, Upload
-from fnbandit.server import GlobalStatistics, Server
-from fnbandit.simulation import Epoch, joined, run_epochs
+from fnbandit.algorithms.base import Trace
+from fnbandit.checkpoints import Due
+from fnbandit.config import Config
+from fnbandit.environments import Environment, make_environment
+from fnbandit.registry import find
+from fnbandit.results import Segment, joined
+from fnbandit.rounds.messages import Broadcast, Upload
+from fnbandit.rounds.server import Server
+from fnbandit.rounds.shared import Shared
+from fnbandit.runs import can_save
+from fnbandit.simulation import run_segments
+from fnbandit.state import as_arrays, as_tensors
 
 START_SECONDS = 60.0
 """How long an actor's process may take to start, at least, before it is called stuck."""
 SLEPT = 0.8
 """The part of a call's shortest time that the server sleeps through."""
 HANDED_OVER_EVERY = 0.2
-"""Seconds between two hand-overs of finished epochs to the driver."""
+"""Seconds between two hand-overs of finished segments to the driver."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +77,11 @@ class Finished:
     calls: int
 
 
-Event = Started | list[Epoch] | State | Finished | Failed | Died | Stuck
+Event = Started | list[Segment] | State | Finished | Failed | Died | Stuck
 
 
 class Trouble(Exception):  # noqa: N818
-    """Carries a Failed, Died or Stuck out of the epoch loop."""
+    """Carries a Failed, Died or Stuck out of the loop."""
 
     def __init__(self, event: Failed | Died | Stuck) -> None:
         super().__init__(event)
@@ -92,19 +97,16 @@ class RayCohort:
 
     def __init__(self, parts: list[range], handles: list[Any], timeout: float) -> None:
         self._parts, self._handles, self._timeout = parts, handles, timeout
-        self._statistics: GlobalStatistics | None = None
-        self._start = 0
+        self._shared: Shared | None = None
         self._news: News = None
         self._answers: list[Advanced] = []
         self._seconds: dict[str, float] = {}
         """What calls of a method take at the least, of late"""
         self.calls = 0
 
-    def start(
-        self, statistics: GlobalStatistics | None, iteration: int, states: list[Any] | None, server: Any
-    ) -> list[int]:
+    def start(self, shared: Shared | None, iteration: int, states: list[Any] | None, server: Any) -> list[int]:
         """Make all groups; the actors' process ids."""
-        self._statistics = statistics
+        self._shared = shared
         parts = states or [None] * len(self._handles)
         refs = [h.start.remote(iteration, p, server) for h, p in zip(self._handles, parts, strict=True)]
         pids = self._answered(refs, max(self._timeout, START_SECONDS))
@@ -170,23 +172,22 @@ class RayCohort:
         return f"actor {index} (agents {part.start} to {part.stop - 1})"
 
     def advance(self, start: int, limit: int) -> tuple[int, bool]:
-        news, self._news, self._start = self._news, None, start
+        news, self._news = self._news, None
         self._answers = self._call("advance", start, limit, news)
         fired = [answer.iteration for answer in self._answers if answer.fired]
         return (min(fired), True) if fired else (limit, False)
 
-    def upload(self, iteration: int) -> list[Upload]:
-        if any(answer.upload is None for answer in self._answers):
-            self._answers = self._call("finish", self._start, iteration)
-        return [unpacked(Upload, answer.upload) for answer in self._answers if answer.upload is not None]
-
-    def trace(self, start: int, end: int) -> Trace:
-        return joined([answer.trace for answer in self._answers if answer.trace is not None])
+    def finish(self, start: int, end: int, fired: bool) -> tuple[Trace, list[Upload]]:
+        answers, self._answers = self._answers, []
+        if fired and any(answer.upload is None for answer in answers):
+            answers = self._call("finish", start, end)
+        trace = joined([answer.trace for answer in answers if answer.trace is not None])
+        return trace, [unpacked(Upload, answer.upload) for answer in answers if answer.upload is not None]
 
     def receive(self, broadcast: Broadcast) -> None:
-        assert self._statistics is not None
-        self._statistics.apply(broadcast, own=range(0))
-        self._news = news_of(broadcast, self._statistics)
+        assert self._shared is not None
+        self._shared.apply(broadcast, own=range(0))
+        self._news = news_of(broadcast, self._shared)
 
     def states(self) -> list[dict[str, np.ndarray]]:
         """Every actor's state, after the last broadcast."""
@@ -194,25 +195,32 @@ class RayCohort:
         return self._call("state", news)
 
 
-def news_of(broadcast: Broadcast, statistics: GlobalStatistics) -> News:
-    """A round's rows, or what they have made of the statistics, whichever is fewer numbers."""
+def news_of(broadcast: Broadcast, shared: Shared) -> News:
+    """A round's rows, or what they have made of what is shared, whichever is fewer numbers."""
 
     def numbers(message: dict[str, Any]) -> int:
         return sum(value.size for value in message.values() if isinstance(value, np.ndarray))
 
-    rows, state = packed(broadcast), as_arrays(statistics.state())
+    rows, state = packed(broadcast), as_arrays(shared.state())
     return {"rows": rows} if numbers(rows) <= numbers(state) else {"state": state}
 
 
 @ray.remote
 class ServerActor:
-    """The epoch loop of one simulation over agents in actors."""
+    """The loop of one simulation over agents in actors."""
 
     def __init__(
-        self, config: Config, parts: list[range], handles: list[Any], timeout: float, seconds: float, rounds: int
+        self,
+        config: Config,
+        environment: Environment | None,
+        parts: list[range],
+        handles: list[Any],
+        timeout: float,
+        seconds: float,
+        rounds: int,
     ) -> None:
         torch.set_num_threads(1)
-        self._config = config
+        self._config, self._environment = config, environment
         self._cohort = RayCohort(parts, handles, timeout)
         self._due = Due(seconds, rounds) if seconds or rounds else None
 
@@ -227,33 +235,34 @@ class ServerActor:
             yield failed(error)
 
     def _run(self, iteration: int, states: list[Any] | None, state: dict[str, np.ndarray] | None) -> Iterator[Event]:
-        statistics = self._statistics(state)
-        server = None if statistics is None else Server(self._config, statistics)
-        yield Started(os.getpid(), self._cohort.start(statistics, iteration, states, state))
-        finished: list[Epoch] = []
+        server = self._server(state)
+        shared = None if server is None else server.shared
+        yield Started(os.getpid(), self._cohort.start(shared, iteration, states, state))
+        finished: list[Segment] = []
         handed_over = time.monotonic()
         try:
-            for epoch in run_epochs(self._config, self._cohort, server, iteration):
-                finished.append(epoch)
-                can_save = (epoch.round is not None or server is None) and epoch.end < self._config.horizon
-                save = can_save and self._due is not None and self._due.now()
+            for segment in run_segments(self._config, self._cohort, server, iteration):
+                finished.append(segment)
+                save = can_save(segment, self._config, server) and self._due is not None and self._due.now()
                 if save or time.monotonic() - handed_over > HANDED_OVER_EVERY:
                     yield finished
                     finished, handed_over = [], time.monotonic()
                 if save:
-                    yield State(epoch.end, self._cohort.states(), as_arrays(statistics.state()) if statistics else {})
+                    yield State(segment.end, self._cohort.states(), as_arrays(server.state()) if server else {})
         except Trouble:
             yield finished
             raise
         yield finished
         yield Finished(self._cohort.calls)
 
-    def _statistics(self, state: dict[str, np.ndarray] | None) -> GlobalStatistics | None:
+    def _server(self, state: dict[str, np.ndarray] | None) -> Server | None:
         config = self._config
-        if config.algorithm not in FEDERATED:
-            return None
         like = torch.empty(0, dtype=getattr(torch, config.statistics_dtype))
-        statistics = GlobalStatistics(config, make_environment(config).dim, like)
+        environment = self._environment or make_environment(config)
+        shared = find("algorithm", config.algorithm).make_shared(config, environment, like)
+        if shared is None:
+            return None
+        server = Server(config, shared)
         if state:
-            statistics.load(as_tensors(state))
-        return statistics
+            server.load(as_tensors(state))
+        return server

@@ -12,7 +12,7 @@ has absorbed, see `covariance.py`.
     diagonal        about 10 n K p an iteration, N p a round
     memory          8 p^2 an agent (Less Comm., full), 8 N p^2 a process (FN-UCB, full); `capacity.py` has the rest
     messages        N k (8 p + 8 dim) + 12 N p bytes up a round; down, once for every node, N k (8 p + 8 dim), or
-                    16 p^2 for two matrices where that is less; diagonal: 28 N p up, 44 p down (Less Comm.)
+                    16 p^2 for two matrices where that is less; diagonal: 28 N p up, 28 p down (Less Comm.)
 
 `make bench` measures the time of an iteration that communicates over `Work.seconds`; on one core of this project's
 machine it is 2 to 4. What that says of N = 100,000 agents on 100 nodes is in the README.
@@ -23,9 +23,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fnbandit.config import Config
-from fnbandit.covariance import most_rows
+from fnbandit.covariance.full import most_rows
 from fnbandit.network import Network
-from fnbandit.weighting import needs_global
+from fnbandit.registry import find
+from fnbandit.rounds.weights import make_weight
 
 
 @dataclass(frozen=True)
@@ -58,17 +59,24 @@ def met_rows(absorbed: int, parameters: int, shared: bool = True) -> int:
     return absorbed if absorbed <= most_rows(parameters, shared) else parameters
 
 
+def needs_global(config: Config, iteration: int) -> bool:
+    """Whether V_last still matters in an iteration or after it, with full matrices."""
+    measures = find("trigger", config.trigger).measures
+    return measures or config.first_iteration_only or iteration <= make_weight(config).last_global
+
+
 def iteration_work(config: Config, arms: int, dim: int, n: int, t: int, k: int) -> Work:
     """One iteration of n agents in a process, before its round (FN-UCB and Less Comm.)."""
-    p, x = Network(config, dim).parameters, n * arms
+    p, x = Network(config, dim).parameter_count, n * arms
     if config.diagonal:
         return Work(double=10 * x * p, traffic=8 * 4 * x * p)
     q = met_rows(config.agents * (t - k), p)
     work = Work(traffic=8 * 2 * x * p)
     if needs_global(config, t):
         work += Work(double=2 * x * p * (q + k), traffic=8 * (p * q + n * p * k))
-    if config.networked:
-        inverses, rows = (1, q) if config.algorithm == "fn-ucb-less-comm" else (config.agents, p)
+    if config.use_local:
+        averaged = find("algorithm", config.algorithm).averages_inverses
+        inverses, rows = (1, q) if averaged else (config.agents, p)
         work += Work(double=2 * x * p * rows * inverses, traffic=8 * p * rows * inverses)
     return work
 
@@ -76,15 +84,15 @@ def iteration_work(config: Config, arms: int, dim: int, n: int, t: int, k: int) 
 def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
     """A round of n agents in a process that takes in all N agents' rows."""
     network = Network(config, dim)
-    p, rows = network.parameters, config.agents * k
+    p, rows = network.parameter_count, config.agents * k
     work = Work()
-    if config.networked:
+    if config.use_local:
         work += Work(single=config.number("training_steps") * n * t * network.flops)
     if config.diagonal:
         return work + Work(double=10 * config.agents * p, traffic=8 * 4 * config.agents * p)
     q = met_rows(config.agents * (t - k), p)
     settling = 2 * p * p if q == p else 0
-    if config.networked:
+    if config.use_local:
         own = met_rows(t, p, shared=False)
         work += Work(double=n * k * (2 * p * own + (2 * p * p if own == p else 2 * p * own)), traffic=8 * n * p * own)
         work += Work(double=rows * settling)
@@ -96,10 +104,10 @@ def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
 def message_bytes(config: Config, dim: int, n: int, k: int) -> tuple[int, int]:
     """Bytes of a round of Less Comm. from a process of n agents to the server, and down to a node.
 
-    As this implementation moves them, late in a run; `messages.round_cost` counts as the paper does.
+    As this implementation moves them, late in a run; `rounds.channels` counts as the paper does.
     """
-    p, total = Network(config, dim).parameters, config.agents
+    p, total = Network(config, dim).parameter_count, config.agents
     rows = 16 * p if config.diagonal else 8 * k * (p + dim)
     up = n * (rows + 12 * p)
-    state = 44 * p if config.diagonal else 2 * 8 * p * p + 28 * p
+    state = 28 * p if config.diagonal else 2 * 8 * p * p + 20 * p
     return up, min(total * rows + 12 * p, state)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.covariance import few_at_once, product
 from fnbandit.randomness import Purpose, generator
+from fnbandit.slices import few_at_once, product
 
 ALIGNED = 16
 """Numbers at whose multiples a part of the work space begins."""
@@ -42,7 +42,7 @@ class Network:
         ends = np.cumsum([outputs * inputs for outputs, inputs in self._shapes])
         self._slices = [slice(int(e) - o * i, int(e)) for e, (o, i) in zip(ends, self._shapes, strict=True)]
         self.inputs_dim = sizes[0] + self._bias
-        self.parameters = int(ends[-1])
+        self.parameter_count = int(ends[-1])
         self.output_scale = math.sqrt(config.width) if self._ntk else 1.0
         self._space: Tensor | None = None
 
@@ -56,7 +56,7 @@ class Network:
         """theta_0 ~ init(.), [p] in float64."""
         random = generator(seed, Purpose.INITIAL_PARAMETERS)
         if not self._ntk:
-            return torch.from_numpy(random.standard_normal(self.parameters))
+            return torch.from_numpy(random.standard_normal(self.parameter_count))
         layers = []
         for outputs, inputs in self._shapes[:-1]:
             block = random.normal(0, math.sqrt(4 / self._width), (outputs // 2, inputs // 2))
@@ -74,7 +74,7 @@ class Network:
 
     def layers(self, theta: Tensor, n: int) -> list[Tensor]:
         """Views of theta as one [n, outputs, inputs] tensor per layer."""
-        rows = theta.expand(n, self.parameters)
+        rows = theta.expand(n, self.parameter_count)
         return [rows[:, s].unflatten(1, shape) for s, shape in zip(self._slices, self._shapes, strict=True)]
 
     def _affine(self, layer: Tensor, a: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class Network:
 
         Both are the gradient of the output before it is scaled by sqrt(m).
         """
-        features = x.new_empty(len(x), x.shape[2], self.parameters)
+        features = x.new_empty(len(x), x.shape[2], self.parameter_count)
         layers = self.layers(theta, len(x))
         for few in few_at_once(len(x), features[0].numel(), x):
             self._tangent_features([layer[few] for layer in layers], x[few], features[few])
@@ -207,21 +207,18 @@ class Network:
         return torch.ops.aten.threshold_backward.grad_input(out, activation, 0, grad_input=out)
 
 
-class Features:
-    """g(x; theta_0)/sqrt(m) of contexts [n, k, dim] -> [n, k, p]; DisLinUCB: the contexts themselves.
+class TangentFeatures:
+    """g(x; theta_0)/sqrt(m) of contexts [n, k, dim] -> [n, k, p]; rows that are features already stay as they are.
 
     theta_0 is shared by all (Alg. 1, line 1), so that contexts say what their features say, in fewer numbers.
     """
 
     def __init__(self, config: Config, dim: int, like: Tensor) -> None:
-        self.network = None if config.algorithm == "dislinucb" else Network(config, dim)
-        self.parameters = dim if self.network is None else self.network.parameters
-        self.initial = like
-        """theta_0 [p], in the statistics' precision"""
-        if self.network is not None:
-            self.initial = self.network.initial_parameters(config.seed).to(like)
+        self.network = Network(config, dim)
+        self.theta_0 = self.network.initial_parameters(config.seed).to(like)
+        """[p], in the statistics' precision"""
 
     def __call__(self, contexts: Tensor) -> Tensor:
-        if self.network is None:
+        if contexts.shape[-1] == self.network.parameter_count:
             return contexts
-        return self.network.tangent_features(self.initial, self.network.inputs(contexts))
+        return self.network.tangent_features(self.theta_0, self.network.inputs(contexts))

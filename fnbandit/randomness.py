@@ -7,6 +7,7 @@ iteration means drawing its block again.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,8 @@ class Purpose(IntEnum):
     DOMAIN = 5
     THOMPSON = 6
     THEORY = 7
+    MESSAGES = 8
+    EXPLORATION = 9
 
 
 def generator(seed: int, purpose: Purpose, agent: int = 0, block: int = 0) -> np.random.Generator:
@@ -32,3 +35,24 @@ def generator(seed: int, purpose: Purpose, agent: int = 0, block: int = 0) -> np
     key = np.array([seed, agent * 16 + purpose], dtype=np.uint64)
     counter = np.array([0, 0, 0, block], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+def uniforms(seed: int, purpose: Purpose, agents: range, iteration: int, count: int) -> np.ndarray:
+    """Uniform numbers in [0, 1) as a function of (seed, purpose, agent, iteration), [agents, count].
+
+    For draws in every iteration or round, where a generator for each agent would take too long: the mixing
+    function of SplitMix64, applied to counters.
+    """
+    agent = np.arange(agents.start, agents.stop, dtype=np.uint64)[:, None]
+    place = np.arange(count, dtype=np.uint64)[None]
+    with np.errstate(over="ignore"):
+        key = _mixed(np.uint64(seed % 2**64) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(purpose + 1))
+        bits = _mixed(_mixed(_mixed(key ^ agent) + np.uint64(iteration)) + place)
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _mixed(bits: Any) -> Any:
+    """Whole numbers to whole numbers of 64 bits, in which every bit depends on every bit."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))

@@ -13,6 +13,7 @@ key=value, which pyarrow, polars and duckdb read as one partitioned data set.
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
-from fnbandit.simulation import COSTS, Epoch
+from fnbandit.results import COSTS, QUANTITIES, Segment
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -51,21 +52,21 @@ ROUNDS = pa.schema(
         ("threshold", pa.float64()),
         *((name, pa.int64()) for name in COSTS),
         ("weight", pa.float64()),
-        ("loss", pa.float64()),
+        *((quantity.name, pa.float64()) for quantity in QUANTITIES),
         ("seconds", pa.float64()),
     ],
     metadata=METADATA,
 )
-"""Per round: what the trigger measured against D, what was sent, how long the epoch took."""
+"""Per round: what the trigger measured against D (null: nothing), what was sent, how long the epoch took."""
 
 TraceDetail = Literal["agents", "mean", "none"]
 
 
-def trace_batch(epoch: Epoch, detail: TraceDetail) -> pa.RecordBatch:
-    """An epoch's rows of the trace."""
-    trace = epoch.trace
+def trace_batch(segment: Segment, detail: TraceDetail) -> pa.RecordBatch:
+    """A segment's rows of the trace."""
+    trace = segment.trace
     iterations, agents = trace.arms.shape
-    numbers = np.arange(epoch.start + 1, epoch.end + 1, dtype=np.int32)
+    numbers = np.arange(segment.start + 1, segment.end + 1, dtype=np.int32)
     if detail == "agents":
         columns = {
             "iteration": np.repeat(numbers, agents),
@@ -88,20 +89,25 @@ def trace_batch(epoch: Epoch, detail: TraceDetail) -> pa.RecordBatch:
     return pa.record_batch([pa.array(columns[field.name], field.type) for field in TRACE], schema=TRACE)
 
 
-def round_batch(epoch: Epoch, threshold: float) -> pa.RecordBatch:
-    """An epoch's row of the rounds."""
-    record = epoch.round
+def known(value: float) -> float | None:
+    """Null in a table for what nobody knows."""
+    return None if math.isnan(value) else value
+
+
+def round_batch(segment: Segment) -> pa.RecordBatch:
+    """A segment's row of the rounds."""
+    record = segment.round
     assert record is not None
     row = {
         "iteration": record.iteration,
         "epoch_length": record.length,
         "triggered": list(record.triggered),
         "measure": record.measure,
-        "threshold": threshold,
+        "threshold": known(record.level),
         **asdict(record.cost),
-        "weight": float(epoch.trace.weight[-1]),
-        "loss": record.loss,
-        "seconds": epoch.seconds,
+        "weight": float(segment.trace.weight[-1]),
+        **{name: known(value) for name, value in record.quantities.items()},
+        "seconds": segment.seconds,
     }
     return pa.RecordBatch.from_pylist([row], schema=ROUNDS)
 
@@ -114,19 +120,19 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 class RecordWriter:
-    """Appends epochs to a run's two streams, and turns them into Parquet at the end."""
+    """Appends segments to a run's two streams, and turns them into Parquet at the end."""
 
-    def __init__(self, directory: Path, threshold: float, detail: TraceDetail = "agents") -> None:
+    def __init__(self, directory: Path, detail: TraceDetail = "agents") -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._directory, self._threshold, self._detail = directory, threshold, detail
+        self._directory, self._detail = directory, detail
         self._trace = pa.ipc.new_stream(pa.OSFile(str(directory / "trace.arrows"), "wb"), TRACE)
         self._rounds = pa.ipc.new_stream(pa.OSFile(str(directory / "rounds.arrows"), "wb"), ROUNDS)
 
-    def write(self, epoch: Epoch) -> None:
+    def write(self, segment: Segment) -> None:
         if self._detail != "none":
-            self._trace.write_batch(trace_batch(epoch, self._detail))
-        if epoch.round is not None:
-            self._rounds.write_batch(round_batch(epoch, self._threshold))
+            self._trace.write_batch(trace_batch(segment, self._detail))
+        if segment.round is not None:
+            self._rounds.write_batch(round_batch(segment))
 
     def close(self, finished: bool) -> None:
         """End the streams; a finished run's become Parquet files."""

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fnbandit.config import THEORY_FIELDS, Config
+from fnbandit.config import Config
 from fnbandit.environments import Environment, make_environment
+from fnbandit.presets import THEORY_FIELDS
 from fnbandit.randomness import BLOCK, Purpose, generator
+from fnbandit.registry import find
 
 EXACT_CONTEXTS = 10_000
 """Up to this many contexts the Gram matrix of all of them is used; beyond, a power law from a sample."""
@@ -165,7 +167,8 @@ def describe(config: Config, environment: Environment | None = None) -> Theory:
     information = dimension * math.log(1 + per_agent * agents / regularization) + 1
     used = threshold if config.threshold == "theory" else config.threshold
     zeta = math.sqrt(used * horizon / information)
-    less = math.sqrt(agents) if config.algorithm == "fn-ucb-less-comm" else 1.0
+    averaged = getattr(find("algorithm", config.algorithm), "averages_inverses", False)
+    less = math.sqrt(agents) if averaged else 1.0
     bound = dimension * math.sqrt(horizon * agents) + local * agents * math.sqrt(horizon) * less
     return Theory(
         regularization=regularization,

@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
+from fnbandit.environments import Environment
+from fnbandit.memory import Memory, precisions
 from fnbandit.network import Network
+from fnbandit.slices import WORKSPACE
 
 CACHE = 6_000_000
 """Bytes of activations that are worked on at once on a CPU: more fall out of its caches."""
@@ -31,6 +34,13 @@ def train(
     trained = [_train(config, network, *part, initial) for part in parts]
     theta, loss = (torch.cat(values) for values in zip(*trained, strict=True))
     return theta, loss.where(torch.isfinite(theta).all(1) & torch.isfinite(loss), torch.nan)
+
+
+def training_memory(config: Config, environment: Environment) -> Memory:
+    """What an agent's history and network take for training, and the work space of a process."""
+    network, single = Network(config, environment.dim), precisions(config)[1]
+    numbers = config.horizon * (network.padded_dim + 1) + 6 * network.parameter_count
+    return Memory(numbers * single, 3 * CACHE + 4 * WORKSPACE)
 
 
 def check_converged(config: Config, loss: float, iteration: int) -> None:

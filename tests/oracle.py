@@ -1,18 +1,32 @@
-"""A literal, slow transcription of the paper's Algorithms 1 and 2: what the fast code is judged by.
+"""The paper's Algorithms 1 and 2, line by line and slowly: what the fast code is judged by.
 
-One agent after another, dense matrices and inverses, autograd for every gradient. It shares no
-code with the package; contexts, rewards and theta_0 are handed in. Line numbers are the paper's.
+    Algorithm 1: FN-UCB (agent i)                     Algorithm 2: central server
+     1     inputs                  Agent.__init__
+     2     for t = 1, ..., T       run
+     3-12  choose, observe, signal Agent.iterate  ->  1-2   any signal starts a round     run
+    13-16  train and send          Agent.send     ->  3-5   receive, average, sum         Server.round
+    17-18  receive, begin anew     Agent.receive  <-  6     broadcast                     Server.round
+
+Read `run`, at the end, first: it is the loop over t, with both boxes in it. Then `Agent` and `Server`, whose comments
+carry the paper's line numbers. Agents take their turns one after another, with dense matrices, their inverses, and
+autograd for every gradient. Nothing of the package is used: contexts, rewards and theta_0 are handed in.
+Where the paper has more than one way (Sec. 3.4, Sec. 5, App. E), `config` says which; names are those of its fields.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 BLOCK = 32
+"""Iterations that an environment draws at once"""
+
+
+# Sec. 2 and App. B: the network and its gradient
 
 
 def network(config, theta, x):
@@ -34,14 +48,150 @@ def network(config, theta, x):
 
 
 def tangent_feature(config, theta, x):
-    """g(x; theta)/sqrt(m) (ntk) or g(x; theta) (standard), a vector of length p0."""
+    """g(x; theta) / sqrt(m) (ntk) or g(x; theta) (standard), a vector of length p_0."""
     theta = theta.clone().requires_grad_(True)
     (gradient,) = torch.autograd.grad(network(config, theta, torch.from_numpy(x)), theta)
     return gradient.numpy() / (math.sqrt(config.width) if config.network == "ntk" else 1.0)
 
 
+# What one agent sends in a round (Alg. 1, line 16), and what it hears (line 17)
+
+
+@dataclass
+class Upload:
+    W_new: np.ndarray
+    B_new: np.ndarray
+    theta: torch.Tensor
+    alpha: float
+    V_local_inverse: np.ndarray
+
+
+@dataclass
+class Broadcast:
+    W_sync: np.ndarray
+    B_sync: np.ndarray
+    theta_sync: torch.Tensor
+    alpha: float
+    V_local_inverses: list[np.ndarray]
+    """All agents' (FN-UCB), or only their mean (Less Comm., Sec. 3.4)"""
+
+
+class Agent:
+    """Algorithm 1, for agent i."""
+
+    def __init__(self, config, i, world, theta_0):
+        """Line 1."""
+        self.config, self.i, self.world, self.theta_0 = config, i, world, theta_0
+        self.p0 = len(theta_0)
+        self.lambda_I = config.regularization * np.eye(self.p0)
+        self.W_sync, self.W_new = np.zeros((self.p0, self.p0)), np.zeros((self.p0, self.p0))
+        self.B_sync, self.B_new = np.zeros(self.p0), np.zeros(self.p0)
+        self.alpha = 0.0
+        self.V_local, self.V_local_inverses = self.lambda_I, [np.eye(self.p0) / config.regularization]
+        self.V_last, self.t_last = self.lambda_I, 0
+        self.theta_sync = self.theta = theta_0
+        self.contexts, self.arms, self.rewards, self.scores, self.weights = [], [], [], [], []
+
+    def iterate(self, t) -> bool:
+        """Lines 3 to 12: whether the agent signals the server."""
+        contexts, rewards = self.world(self.i, t)  # line 3
+        features = [tangent_feature(self.config, self.theta_0, x) for x in contexts]
+        V_bar_inverse, theta_bar = self.estimate()  # line 4
+        ucb_a = self.ucb_a(features, V_bar_inverse, theta_bar)  # line 5
+        alpha = self.weight(t)
+        ucb_b = self.ucb_b(contexts, features) if alpha != 0 else np.zeros(len(contexts))  # line 6
+        score = (1 - alpha) * ucb_a + alpha * ucb_b  # line 7
+        arm = int(np.argmax(score))
+        self.observe(contexts[arm], features[arm], rewards[arm])  # lines 8, 9 and 10
+        self.arms.append(arm)
+        self.scores.append(score)
+        self.weights.append(alpha)
+        return self.signals(t)  # lines 11 and 12
+
+    def estimate(self):
+        """Line 4: V-bar^-1 and theta-bar."""
+        V_bar_inverse = np.linalg.inv(self.lambda_I + self.W_sync + self.W_new)
+        return V_bar_inverse, V_bar_inverse @ (self.B_sync + self.B_new)
+
+    def ucb_a(self, features, V_bar_inverse, theta_bar):
+        """Line 5. Where matrices are diagonal, the first term is scaled to [0, 1] (footnote in Sec. 5.2)."""
+        first = np.array([g @ theta_bar for g in features])
+        if self.config.diagonal and first.max() > first.min():
+            first = (first - first.min()) / (first.max() - first.min())
+        scale = self.config.exploration_global * math.sqrt(self.config.regularization)
+        return first + scale * np.array([norm(g, V_bar_inverse) for g in features])
+
+    def ucb_b(self, contexts, features):
+        """Line 6. aggregate=False: with the agent's own network (Fig. 1c)."""
+        theta = self.theta_sync if self.config.aggregate else self.theta
+        prediction = np.array([float(network(self.config, theta, torch.from_numpy(x))) for x in contexts])
+        scale = self.config.exploration_local * math.sqrt(self.config.regularization)
+        return prediction + scale * np.array(
+            [np.mean([norm(g, inverse) for inverse in self.V_local_inverses]) for g in features]
+        )
+
+    def weight(self, t):
+        """alpha of line 7: Sec. 3.3's, or what stands for it in Sec. 5; first iterations only: Theorem 1's version."""
+        if not self.config.use_local:
+            return 0.0
+        if not self.config.use_global:
+            return 1.0
+        if self.config.first_iteration_only and t != self.t_last + 1:
+            return 0.0
+        if self.config.weight == "constant":
+            return self.config.weight_value
+        if self.config.weight == "ramp":
+            return min(1.0, (t - 1) / self.config.ramp)
+        return self.alpha
+
+    def observe(self, x, g, y):
+        """Lines 8, 9 and 10. diagonal: only the diagonals are kept (Sec. 3.4)."""
+        outer = np.diag(g * g) if self.config.diagonal else np.outer(g, g)
+        self.contexts.append(x)
+        self.rewards.append(y)
+        self.W_new = self.W_new + outer
+        self.B_new = self.B_new + y * g
+        self.V_local = self.V_local + outer
+
+    def signals(self, t):
+        """Line 11, exactly or on diagonals (App. E); always and period ask by the clock."""
+        if self.config.trigger == "always":
+            return True
+        if self.config.trigger == "period":
+            return t - self.t_last >= self.config.period
+        V, V_last = self.lambda_I + self.W_sync + self.W_new, self.V_last
+        if self.config.trigger == "diagonal":
+            V, V_last = np.diag(np.diag(V)), np.diag(np.diag(V_last))
+        return (t - self.t_last) * (log_determinant(V) - log_determinant(V_last)) > self.config.threshold
+
+    def send(self, t) -> Upload:
+        """Lines 14 to 16. stop_training_after: the network stays as it is from then on (App. E)."""
+        if self.config.stop_training_after is None or t <= self.config.stop_training_after:
+            starts = {"initial": self.theta_0, "own": self.theta, "aggregate": self.theta_sync}
+            start = starts[self.config.training_start]
+            self.theta = train(self.config, start, self.theta_0, self.contexts, self.rewards)  # line 14
+        V_local_inverse = np.linalg.inv(self.V_local)
+        return Upload(self.W_new, self.B_new, self.theta, self.ratio(V_local_inverse), V_local_inverse)
+
+    def ratio(self, V_local_inverse):
+        """Line 15: the smallest over the largest uncertainty in the domain (Sec. 3.3)."""
+        if self.config.weight != "theory":
+            return 1.0
+        scale = math.sqrt(self.config.regularization)
+        uncertainties = [scale * norm(g, V_local_inverse) for g in self.world.domain_features]
+        return min(uncertainties) / max(uncertainties)
+
+    def receive(self, t, broadcast: Broadcast):
+        """Lines 17 and 18."""
+        self.W_sync, self.B_sync = broadcast.W_sync, broadcast.B_sync
+        self.theta_sync, self.alpha = broadcast.theta_sync, broadcast.alpha
+        self.V_local_inverses = broadcast.V_local_inverses
+        self.V_last, self.t_last = self.W_sync + self.lambda_I, t
+        self.W_new, self.B_new = np.zeros((self.p0, self.p0)), np.zeros(self.p0)
+
+
 def train(config, start, theta_0, contexts, rewards):
-    """Gradient descent on Eq. (1), or on the experiments' loss: mean squared error, weight decay lambda/t."""
+    """Line 14: J steps on Eq. (1), or on App. E's loss, the mean squared error with weight decay lambda / t."""
     x, y = torch.from_numpy(np.array(contexts)), torch.from_numpy(np.array(rewards))
     theta = start.clone()
     for _ in range(config.training_steps):
@@ -57,18 +207,49 @@ def train(config, start, theta_0, contexts, rewards):
     return theta
 
 
+def norm(g, inverse):
+    """||g||_{V^-1}"""
+    return math.sqrt(max(0.0, g @ inverse @ g))
+
+
 def log_determinant(matrix):
     return np.linalg.slogdet(matrix)[1]
 
 
-@dataclass
-class Agent:
-    W_new: np.ndarray
-    B_new: np.ndarray
-    V_local: np.ndarray
-    theta: torch.Tensor
-    contexts: list = field(default_factory=list)
-    rewards: list = field(default_factory=list)
+class Server:
+    """Algorithm 2."""
+
+    def __init__(self, config, p0):
+        self.averages = config.algorithm == "fn-ucb-less-comm"
+        self.W_sync, self.B_sync = np.zeros((p0, p0)), np.zeros(p0)
+
+    def round(self, uploads: list[Upload]) -> Broadcast:
+        """Lines 3 to 6. Less Comm. broadcasts one matrix, the mean of all agents' (Sec. 3.4)."""
+        N = len(uploads)
+        theta_sync = sum(upload.theta for upload in uploads) / N  # line 4
+        alpha = min(upload.alpha for upload in uploads)
+        inverses = [upload.V_local_inverse for upload in uploads]
+        if self.averages:
+            inverses = [sum(inverses) / N]
+        self.W_sync = self.W_sync + sum(upload.W_new for upload in uploads)  # line 5
+        self.B_sync = self.B_sync + sum(upload.B_new for upload in uploads)
+        return Broadcast(self.W_sync, self.B_sync, theta_sync, alpha, inverses)  # line 6
+
+
+class World:
+    """What agents meet: their contexts with the rewards that a query would bring, and the domain."""
+
+    def __init__(self, config, environment, theta_0):
+        self._block = functools.cache(environment.block)
+        self.domain_features = []
+        if config.weight == "theory":
+            domain = environment.domain(config.domain_sample)
+            self.domain_features = [tangent_feature(config, theta_0, x) for x in domain]
+
+    def __call__(self, i, t):
+        """Contexts [K, d] of agent i in iteration t (Alg. 1, line 3), and y for each of them, [K] (line 8)."""
+        block, offset = self._block(i, (t - 1) // BLOCK), (t - 1) % BLOCK
+        return block.contexts[offset], block.means[offset] + block.noise[offset]
 
 
 @dataclass
@@ -77,138 +258,40 @@ class Outcome:
     rewards: np.ndarray
     scores: np.ndarray
     weights: list
+    """alpha of every iteration, as line 7 used it"""
     rounds: list
+    alphas: list
+    """alpha of every round, as the server broadcast it"""
     theta: np.ndarray
 
 
 def run(config, environment, theta_0, horizon=None, clock=lambda: None) -> Outcome:
-    """FN-UCB for every agent (Alg. 1) and the server (Alg. 2); all settings are numbers.
+    """N agents and a server for T iterations; all settings are numbers.
 
     `clock` is called before the first iteration and after every one.
     """
-    horizon = horizon or config.horizon
-    N, lam = config.agents, config.regularization
     theta_0 = torch.from_numpy(np.asarray(theta_0))
-    p0 = len(theta_0)
-    identity = np.eye(p0)
-    keep = (lambda matrix: np.diag(np.diag(matrix))) if config.diagonal else (lambda matrix: matrix)
-
-    # Alg. 1, line 1
-    W_sync, B_sync, alpha = np.zeros((p0, p0)), np.zeros(p0), 0.0
-    V_last, t_last, theta_sync = lam * identity, 0, theta_0
-    V_local_inverses = [identity / lam for _ in range(N)]
-    agents = [Agent(np.zeros((p0, p0)), np.zeros(p0), lam * identity, theta_0) for _ in range(N)]
-    domain = []
-    if config.weight == "theory":
-        domain = [tangent_feature(config, theta_0, x) for x in environment.domain(config.domain_sample)]
-
-    arms, rewards, scores, weights, rounds = [], [], [], [], []
-    blocks = {}
+    world = World(config, environment, theta_0)
+    agents = [Agent(config, i, world, theta_0) for i in range(config.agents)]
+    server = Server(config, len(theta_0))
+    rounds, alphas = [], []
     clock()
-    for t in range(1, horizon + 1):
-        weight = current_weight(config, t, t_last, alpha)
-        weights.append(weight)
-        started = False
-        for i, agent in enumerate(agents):
-            # line 3
-            if (i, (t - 1) // BLOCK) not in blocks:
-                blocks[i, (t - 1) // BLOCK] = environment.block(i, (t - 1) // BLOCK)
-            block = blocks[i, (t - 1) // BLOCK]
-            contexts = block.contexts[(t - 1) % BLOCK]
-            features = [tangent_feature(config, theta_0, x) for x in contexts]
-            # line 4
-            V_bar_inverse = np.linalg.inv(lam * identity + W_sync + agent.W_new)
-            theta_bar = V_bar_inverse @ (B_sync + agent.B_new)
-            # line 5
-            first = np.array([g @ theta_bar for g in features])
-            if config.diagonal and first.max() > first.min():
-                first = (first - first.min()) / (first.max() - first.min())
-            nu = config.exploration_global * math.sqrt(lam)
-            ucb_a = first + nu * np.array([math.sqrt(max(0.0, g @ V_bar_inverse @ g)) for g in features])
-            # line 6
-            ucb_b = np.zeros(len(contexts))
-            if weight != 0:
-                nu = config.exploration_local * math.sqrt(lam)
-                theta = theta_sync if config.aggregate else agent.theta
-                for k, (x, g) in enumerate(zip(contexts, features, strict=True)):
-                    if config.algorithm == "fn-ucb":
-                        norm = np.mean([math.sqrt(max(0.0, g @ V @ g)) for V in V_local_inverses])
-                    else:
-                        norm = math.sqrt(max(0.0, g @ (sum(V_local_inverses) / N) @ g))
-                    ucb_b[k] = float(network(config, theta, torch.from_numpy(x))) + nu * norm
-            # line 7
-            score = (1 - weight) * ucb_a + weight * ucb_b
-            arm = int(np.argmax(score))
-            # line 8
-            y = block.means[(t - 1) % BLOCK][arm] + block.noise[(t - 1) % BLOCK]
-            # lines 9 and 10
-            g = features[arm]
-            agent.W_new = agent.W_new + keep(np.outer(g, g))
-            agent.B_new = agent.B_new + y * g
-            agent.V_local = agent.V_local + keep(np.outer(g, g))
-            agent.contexts.append(contexts[arm])
-            agent.rewards.append(y)
-            arms.append(arm)
-            rewards.append(y)
-            scores.append(score)
-            # lines 11 and 12
-            started = signals(config, t, t_last, lam * identity + W_sync + agent.W_new, V_last) or started
-        if started:
+    for t in range(1, (horizon or config.horizon) + 1):  # Alg. 1, line 2
+        signals = [agent.iterate(t) for agent in agents]  # Alg. 1, lines 3-12
+        if any(signals):  # Alg. 2, lines 1 and 2; Alg. 1, line 13
+            uploads = [agent.send(t) for agent in agents]  # Alg. 1, lines 14-16
+            broadcast = server.round(uploads)  # Alg. 2, lines 3-6
+            for agent in agents:
+                agent.receive(t, broadcast)  # Alg. 1, lines 17 and 18
             rounds.append(t)
-            thetas, alphas = [], []
-            for agent in agents:
-                # line 14
-                if config.stop_training_after is None or t <= config.stop_training_after:
-                    start = {"initial": theta_0, "own": agent.theta, "aggregate": theta_sync}[config.training_start]
-                    agent.theta = train(config, start, theta_0, agent.contexts, agent.rewards)
-                # line 15
-                inverse = np.linalg.inv(agent.V_local)
-                deviations = [math.sqrt(lam * max(0.0, g @ inverse @ g)) for g in domain] or [1.0]
-                alphas.append(min(deviations) / max(deviations))
-                thetas.append(agent.theta)
-            # Alg. 2, lines 4-6
-            theta_sync = sum(thetas) / N
-            alpha = min(alphas)
-            V_local_inverses = [np.linalg.inv(agent.V_local) for agent in agents]
-            W_sync = W_sync + sum(agent.W_new for agent in agents)
-            B_sync = B_sync + sum(agent.B_new for agent in agents)
-            # Alg. 1, line 18
-            V_last, t_last = W_sync + lam * identity, t
-            for agent in agents:
-                agent.W_new, agent.B_new = np.zeros((p0, p0)), np.zeros(p0)
+            alphas.append(broadcast.alpha)
         clock()
-    shape = (horizon, N)
     return Outcome(
-        arms=np.array(arms).reshape(shape),
-        rewards=np.array(rewards).reshape(shape),
-        scores=np.array(scores).reshape(*shape, -1),
-        weights=weights,
+        arms=np.array([agent.arms for agent in agents]).T,
+        rewards=np.array([agent.rewards for agent in agents]).T,
+        scores=np.array([agent.scores for agent in agents]).swapaxes(0, 1),
+        weights=agents[0].weights,
         rounds=rounds,
-        theta=theta_sync.numpy(),
+        alphas=alphas,
+        theta=agents[0].theta_sync.numpy(),
     )
-
-
-def current_weight(config, t, t_last, alpha):
-    """alpha of Sec. 3.3 and its substitutes in Sec. 5."""
-    if not config.use_local:
-        return 0.0
-    if not config.use_global:
-        return 1.0
-    if config.first_iteration_only and t != t_last + 1:
-        return 0.0
-    if config.weight == "constant":
-        return config.weight_value
-    if config.weight == "ramp":
-        return min(1.0, (t - 1) / config.ramp)
-    return alpha
-
-
-def signals(config, t, t_last, V, V_last):
-    """Whether an agent asks for a round (line 11)."""
-    if config.trigger == "always":
-        return True
-    if config.trigger == "period":
-        return t - t_last >= config.period
-    if config.trigger == "diagonal":
-        V, V_last = np.diag(np.diag(V)), np.diag(np.diag(V_last))
-    return (t - t_last) * (log_determinant(V) - log_determinant(V_last)) > config.threshold

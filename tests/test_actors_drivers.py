@@ -18,34 +18,35 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_actors import gone
+from helpers import EVERY_ROUND, assert_same, contiguous, gone
 from test_actors_faults import CONFIG, ONE
-from test_checkpoints import EVERY_ROUND, assert_same, contiguous
 
-from actors import Checkpointing, Options, RayRun
-from actors.checkpoints import CheckpointStore
+from actors import Options, RayRun
 from fnbandit import Config, simulate
-from fnbandit.simulation import collect
+from fnbandit.checkpoints import CheckpointStore
+from fnbandit.results import collect
+from fnbandit.runs import Checkpointing
 
 # Drivers
 
 DRIVER = """
 import hashlib, json, sys
-from actors import Checkpointing, Options, RayRun
+from actors import Options, RayRun
 from fnbandit import Config
+from fnbandit.runs import Checkpointing
 config, options, directory = Config(**json.loads(sys.argv[1])), Options(**json.loads(sys.argv[2])), sys.argv[3]
 checkpointing = Checkpointing(directory, seconds=0, rounds=1) if directory else None
 run = RayRun(config, options, checkpointing, resume=bool(directory))
-for epoch in run.epochs():
-    regret = hashlib.sha256(epoch.trace.regret.tobytes()).hexdigest()
-    print("epoch", epoch.start, epoch.end, regret, *run.pids, flush=True)
+for segment in run.segments():
+    regret = hashlib.sha256(segment.trace.regret.tobytes()).hexdigest()
+    print("segment", segment.start, segment.end, regret, *run.pids, flush=True)
 """
 
 
-def epoch_line(stream):
-    """The driver's next line on an epoch, in words; Ray may print among them. None at the end."""
+def segment_line(stream):
+    """The driver's next line on a segment, in words; Ray may print among them. None at the end."""
     for line in stream:
-        if line.startswith("epoch "):
+        if line.startswith("segment "):
             return line.split()[1:]
     return None
 
@@ -67,7 +68,7 @@ def test_a_killed_driver_leaves_what_resume_needs(ray_cluster, tmp_path):
         try:
             lines = []
             while len(lines) < 5 or len(list(tmp_path.glob("*/manifest.json"))) < 2:
-                lines.append(epoch_line(process.stdout))
+                lines.append(segment_line(process.stdout))
                 assert lines[-1], process.stderr.read()
         finally:
             process.kill()
@@ -79,9 +80,9 @@ def test_a_killed_driver_leaves_what_resume_needs(ray_cluster, tmp_path):
     saved = CheckpointStore(str(tmp_path)).latest().iteration
     assert 0 < saved < CONFIG.horizon
     run = RayRun(CONFIG, ONE, Checkpointing(str(tmp_path), **EVERY_ROUND), resume=True)
-    epochs = contiguous(list(run.epochs()), CONFIG.horizon)
-    assert saved in [epoch.end for epoch in epochs]
-    assert_same(collect(run.config, epochs), simulate(CONFIG))
+    segments = contiguous(list(run.segments()), CONFIG.horizon)
+    assert saved in [segment.end for segment in segments]
+    assert_same(collect(run.config, segments), simulate(CONFIG))
 
 
 # Clusters of their own
@@ -126,9 +127,9 @@ def test_a_run_without_a_cluster_starts_one_and_stops_it(short_directory):
     (short_directory / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")
     environment = own_environment(short_directory)
     with driver(Options(agents_per_actor=4), env=environment) as process:
-        lines = [epoch_line(process.stdout)]
+        lines = [segment_line(process.stdout)]
         running = processes_of(environment["RAY_AUTH_TOKEN"])
-        while line := epoch_line(process.stdout):
+        while line := segment_line(process.stdout):
             lines.append(line)
         err = process.stderr.read()
     assert process.returncode == 0, err
@@ -147,8 +148,9 @@ from pathlib import Path
 import numpy as np, ray
 from ray.cluster_utils import Cluster
 from ray.util import placement_group_table
-from actors import Checkpointing, RayRun
+from actors import RayRun
 from fnbandit import Config
+from fnbandit.runs import Checkpointing
 
 logging.basicConfig(format="LOG %(message)s", stream=sys.stdout, level=logging.WARNING)
 config, directory = Config(**json.loads(sys.argv[1])), Path(sys.argv[2])
@@ -162,9 +164,9 @@ ray.init(address=cluster.address, log_to_driver=False)
 try:
     for name in ("undisturbed", "removed"):
         run = RayRun(config, None, Checkpointing(str(directory / name), seconds=0, rounds=2))
-        epochs, layouts = [], []
-        for epoch in run.epochs():
-            epochs.append(epoch)
+        segments, layouts = [], []
+        for segment in run.segments():
+            segments.append(segment)
             if run.parts not in layouts:
                 layouts.append(run.parts)
                 tables = [t for t in placement_group_table().values() if t["state"] == "CREATED"]
@@ -175,10 +177,11 @@ try:
         print("LAYOUTS", name, *("+".join(str(len(p)) for p in parts) for parts in layouts), flush=True)
         np.savez(
             directory / f"{name}.npz",
-            **{f: np.concatenate([getattr(e.trace, f) for e in epochs]) for f in "arms rewards regret weight".split()},
-            starts=[e.start for e in epochs], ends=[e.end for e in epochs], parameters=epochs[-1].parameters,
+            **{f: np.concatenate([getattr(s.trace, f) for s in segments]) for f in ("arms", "rewards", "regret")},
+            weight=np.concatenate([s.trace.weight for s in segments]), theta=segments[-1].theta,
+            starts=[s.start for s in segments], ends=[s.end for s in segments],
         )
-        rounds = [dataclasses.asdict(e.round) for e in epochs if e.round]
+        rounds = [dataclasses.asdict(s.round) for s in segments if s.round]
         (directory / f"{name}.json").write_text(json.dumps(rounds))
 finally:
     ray.shutdown()
@@ -214,7 +217,7 @@ def test_two_nodes_and_the_loss_of_one(short_directory, tmp_path):
     expected = simulate(config)
     for name in ("undisturbed", "removed"):
         with np.load(tmp_path / f"{name}.npz") as found:
-            for field in ("arms", "rewards", "regret", "weight", "parameters"):
+            for field in ("arms", "rewards", "regret", "weight", "theta"):
                 np.testing.assert_array_equal(found[field], getattr(expected, field), err_msg=f"{name} {field}")
             np.testing.assert_array_equal(found["starts"], [0, *found["ends"][:-1]])
             assert found["ends"][-1] == config.horizon

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_actors import gone
-from test_checkpoints import EVERY_ROUND, assert_same, contiguous, steps
+from helpers import EVERY_ROUND, assert_same, contiguous, gone, steps
 
-from actors import Checkpointing, Options, RayRun, SimulationError
+from actors import Options, RayRun
 from fnbandit import Config, simulate
-from fnbandit.simulation import collect
+from fnbandit.errors import SimulationError
+from fnbandit.results import collect
+from fnbandit.runs import Checkpointing
 
 CONFIG = Config(agents=4, horizon=150, trigger="logdet", threshold=5.0)
 TWO = Options(agents_per_actor=2, cpus_per_actor=0.1)
@@ -75,12 +76,12 @@ def test_actors_killed_in_the_middle(ray_cluster, tmp_path, caplog, saved):
     """First one of the agents' actors, later the server's."""
     run = RayRun(CONFIG, TWO, Checkpointing(str(tmp_path), **EVERY_ROUND)) if saved else RayRun(CONFIG, ONE)
     victims = {1: f"actor 0 (agents 0 to {1 if saved else 3})", 0: "the server's actor"}
-    epochs, least, dead = [], [], []
+    segments, least, dead = [], [], []
     with caplog.at_level(logging.INFO, "fnbandit"):
-        for epoch in run.epochs():
-            epochs.append(epoch)
+        for segment in run.segments():
+            segments.append(segment)
             done = [path.parent for path in tmp_path.glob("*/manifest.json")]
-            if len(least) == len(recoveries(caplog)) < len(victims) and epoch.end > 10 and (done or not saved):
+            if len(least) == len(recoveries(caplog)) < len(victims) and segment.end > 10 and (done or not saved):
                 least.append(steps(tmp_path)[0] if saved else 0)
                 dead += run.pids
                 os.kill(run.pids[list(victims)[len(least) - 1]], signal.SIGKILL)
@@ -93,15 +94,15 @@ def test_actors_killed_in_the_middle(ray_cluster, tmp_path, caplog, saved):
     assert gone(dead)
     expected = simulate(CONFIG)
     assert len(expected.rounds) > 10
-    assert_same(collect(run.config, contiguous(epochs, CONFIG.horizon)), expected)
+    assert_same(collect(run.config, contiguous(segments, CONFIG.horizon)), expected)
 
 
 def test_three_failures_without_progress_end_a_run(ray_cluster, caplog):
     config = CONFIG.replace(environment="test_actors_faults:deadly")
     run = RayRun(config, ONE)
-    epochs = []
+    segments = []
     with caplog.at_level(logging.INFO, "fnbandit"), pytest.raises(SimulationError) as caught:
-        epochs.extend(run.epochs())
+        segments.extend(run.segments())
     assert len(recoveries(caplog)) == 2
     assert "3 failures in a row without progress at iteration" in str(caught.value)
     assert "actor 0 (agents 0 to 3) is gone" in str(caught.value)
@@ -132,11 +133,11 @@ def test_what_a_function_may_not_return_is_one_line(ray_cluster, caplog):
 
 def test_an_actor_that_hangs_is_named(ray_cluster, caplog):
     run = RayRun(CONFIG.replace(horizon=2000), Options(agents_per_actor=2, cpus_per_actor=0.1, actor_timeout=3))
-    epochs = run.epochs()
-    next(epoch for epoch in epochs if epoch.end > 10)
+    segments = run.segments()
+    next(segment for segment in segments if segment.end > 10)
     os.kill(run.pids[2], signal.SIGSTOP)
     with pytest.raises(SimulationError) as caught:
-        list(epochs)
+        list(segments)
     assert str(caught.value) == "actor 1 (agents 2 to 3) has not answered for 3 seconds"
     assert recoveries(caplog) == []
     assert gone(run.pids)

@@ -6,15 +6,14 @@ import numpy as np
 import oracle
 import pytest
 import torch
-from helpers import theta_0
+from helpers import LIKE, theta_0
 from scipy import linalg
 from scipy.spatial import distance
 
 from fnbandit import Config, simulate
-from fnbandit.baselines.sampling import Normals, joint_sample
+from fnbandit.algorithms.sampling import Normals, joint_sample
 from fnbandit.environments import make_environment
 
-LIKE = torch.empty(0, dtype=torch.float64)
 SMALL = {"agents": 2, "horizon": 40, "dim": 4, "arms": 3, "noise": 0.05, "width": 5, "network_dtype": "float64"}
 
 

@@ -23,11 +23,11 @@ from fnbandit import Config, simulate
         ({"agents": True}, "agents=True"),
         ({"horizon": -1}, "horizon=-1"),
         ({"arms": 1}, "arms=1.*at least 2"),
-        ({"threshold": -1.0}, "threshold=-1.0: expected a number, at least 0 or 'theory'"),
+        ({"threshold": -1.0}, "threshold=-1.0: expected a number, at least 0, or 'theory'"),
         ({"threshold": float("nan")}, "threshold=nan"),
         ({"threshold": "big"}, "threshold='big'"),
         ({"noise": "theory"}, "noise='theory': expected a number, at least 0$"),
-        ({"regularization": 0}, "regularization=0: expected a number above 0"),
+        ({"regularization": 0}, "regularization=0: expected a number above 0, or 'theory'"),
         ({"training_rate": float("inf")}, "training_rate=inf"),
         ({"weight_value": 1.5}, "weight_value=1.5"),
         ({"delta": 0.0}, "delta=0.0"),
@@ -50,6 +50,10 @@ def test_bad_names_and_presets():
         Config().replace(treshold=3)
     with pytest.raises(ValueError, match="preset='papers'.*'paper'"):
         Config.preset("papers")
+    with pytest.raises(ValueError, match="environment=5: expected a text"):
+        Config.preset("paper", environment=5)
+    with pytest.raises(ValueError, match="algorithm='fn-ubc' is unknown"):
+        Config.preset("paper", algorithm="fn-ubc")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")

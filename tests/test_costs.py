@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from helpers import communicate
 
 from actors.agents import packed
 from actors.server import news_of
 from fnbandit import Config
-from fnbandit.agents import AgentGroup
 from fnbandit.costs import Rates, Work, iteration_work, message_bytes, round_work
 from fnbandit.environments import make_environment
-from fnbandit.server import Server
+from fnbandit.rounds.server import Server
+from fnbandit.simulation import make_group
 
 P = 241
+FOR_THE_RECORD = ("measure", "report", "weight", "last_round", "rounds")
+"""What a message has beside what the algorithm needs: a number or two for an agent or a round"""
 
 
 def test_work_takes_the_larger_of_products_and_traffic():
@@ -43,26 +46,23 @@ def test_a_round_by_hand():
     assert logdet.double - work.double == 64 * 2 * (2 * P * P + 2 * P * P)
 
 
-@pytest.mark.parametrize(("diagonal", "agents", "sent"), [(False, 5, "rows"), (False, 90, "state"), (True, 5, "state")])
+@pytest.mark.parametrize(("diagonal", "agents", "sent"), [(False, 5, "rows"), (False, 90, "state"), (True, 5, "rows")])
 def test_messages_are_what_travels(diagonal, agents, sent):
     config = Config(agents=agents, horizon=20, trigger="logdet", diagonal=diagonal)
-    group = AgentGroup(config, make_environment(config), range(agents))
-    server = Server(config, group.statistics)
+    group = make_group(config, make_environment(config), range(agents))
+    server = Server(config, group.shared)
     for _ in range(2):
         for _ in range(6):
             group.step()
-        upload = group.upload()
-        broadcast = server.aggregate(group.iteration, [upload])
-        group.statistics.apply(broadcast, own=group.agents)
-        group.start_epoch()
+        upload, broadcast = communicate(group, server)
 
     def size(message):
-        """Without the few numbers for the record, an agent's or the round's alone."""
-        return sum(v.nbytes for name, v in message.items() if name not in ("measure", "loss", "weight", "last_round"))
+        """Bytes without the few numbers for the record."""
+        return sum(v.nbytes for name, v in message.items() if name not in FOR_THE_RECORD)
 
     up, down = message_bytes(config, dim=10, n=agents, k=6)
     told = {name: value for name, value in packed(upload).items() if value is not None}
     assert up == size(told)
-    ((kind, news),) = news_of(broadcast, group.statistics).items()
+    ((kind, news),) = news_of(broadcast, group.shared).items()
     assert kind == sent
     assert down == size({name: value for name, value in news.items() if not isinstance(value, int | float)})

@@ -5,25 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from helpers import LIKE, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fnbandit.covariance import (
-    CHUNK,
-    Diagonal,
-    DiagonalEpoch,
-    Full,
-    FullEpoch,
-    diagonal_gain,
-    shrink,
-    whole_tiles,
-)
-
-LIKE = torch.empty(0, dtype=torch.float64)
+from fnbandit.covariance import diagonal, full
+from fnbandit.covariance.diagonal import Diagonal, DiagonalEstimate
+from fnbandit.covariance.full import CHUNK, Full, shrink
+from fnbandit.covariance.full_estimate import FullEstimate
 
 
-def rows(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape))
+def itself(x: torch.Tensor) -> torch.Tensor:
+    """The lift of contexts that are features already."""
+    return x
 
 
 def relative(found: torch.Tensor, expected: np.ndarray) -> float:
@@ -44,15 +38,13 @@ def test_after_5000_updates_the_inverse_is_exact():
 
 def test_after_5000_rows_of_an_epoch_the_log_determinant_is_exact():
     p, regularization = 30, 0.1
-    shared = Full(1, p, regularization, LIKE, shared=True)
-    epoch = FullEpoch(2)
-    epoch.start(shared, torch.zeros(p, dtype=torch.float64))
+    epoch = FullEstimate(p, regularization, LIKE, itself).epoch(2)
     dense = np.stack([regularization * np.eye(p)] * 2)
     for step in range(5000):
         x = rows(2, 3, p, seed=step)
-        epoch.evaluate(x)
+        found = epoch.evaluate(x)
         arms = torch.tensor([step % 3, (step + 1) % 3])
-        epoch.append(x, arms, torch.zeros(2, dtype=torch.float64))
+        epoch.append(x, x, arms, torch.zeros(2, dtype=torch.float64), found)
         new = x[torch.arange(2), arms][:, None].numpy()
         dense += new.transpose(0, 2, 1) @ new
     expected = np.linalg.slogdet(dense)[1] - p * np.log(regularization)
@@ -78,25 +70,25 @@ def test_absorbing_rows_returns_what_the_inverse_lost(k):
 def test_every_form_of_an_inverse_answers_as_the_dense_one(shared):
     """Rows alone, then a matrix and rows, rows that come in small and in large numbers; saved and loaded in each."""
     p, count = 40, 1 if shared else 3
-    full = Full(count, p, 0.3, LIKE, shared)
+    kept = Full(count, p, 0.3, LIKE, shared=shared)
     dense = np.stack([0.3 * np.eye(p)] * count)
     forms = []
     for step, k in enumerate([1, 4, 1, 10, 3, 2, 1, 1, 30, 1, 150, 2]):
         new = rows(count, k, p, seed=step)
         before = np.linalg.inv(dense)
-        change = full.absorb(new).numpy()
+        change = kept.absorb(new).numpy()
         dense += new.mT.numpy() @ new.numpy()
         inverse = np.linalg.inv(dense)
         np.testing.assert_allclose(before - change.transpose(0, 2, 1) @ change, inverse, rtol=1e-9, atol=1e-11)
-        np.testing.assert_allclose(full.inverse, inverse, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(kept.inverse, inverse, rtol=1e-9, atol=1e-11)
         x = rows(3, 2, p, seed=100 + step)
-        np.testing.assert_allclose(full.solve(x), x.numpy() @ inverse, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(kept.solve(x), x.numpy() @ inverse, rtol=1e-8, atol=1e-10)
         expected = np.einsum("nkp,npq,nkq->nk", x, np.broadcast_to(inverse, (3, p, p)), x)
-        np.testing.assert_allclose(full.quadratic(x), expected, rtol=1e-8, atol=1e-10)
-        copy = Full(count, p, 0.3, LIKE, shared)
-        copy.load(full.state())
-        assert torch.equal(copy.solve(x), full.solve(x))
-        forms.append(("matrix" in full.state(), full.rows.shape[1]))
+        np.testing.assert_allclose(kept.quadratic(x), expected, rtol=1e-8, atol=1e-10)
+        copy = Full(count, p, 0.3, LIKE, shared=shared)
+        copy.load(kept.state())
+        assert torch.equal(copy.solve(x), kept.solve(x))
+        forms.append(("matrix" in kept.state(), kept.rows.shape[1]))
     # 40 parameters: at most 20 rows (shared: 30) without a matrix, at most 2 beside one.
     if shared:
         assert forms == [(False, r) for r in (1, 5, 6, 16, 19, 21, 22, 23)] + [(True, r) for r in (0, 1, 0, 2)]
@@ -104,32 +96,23 @@ def test_every_form_of_an_inverse_answers_as_the_dense_one(shared):
         assert forms == [(False, r) for r in (1, 5, 6, 16, 19)] + [(True, r) for r in (2, 1, 2, 0, 1, 0, 2)]
 
 
-@pytest.mark.parametrize("p", [30, 720])
-@pytest.mark.parametrize("q", [1, 5, 64, None], ids=["1 row", "5 rows", "64 rows", "a matrix"])
-def test_one_matrix_for_all_gives_each_agent_the_same_bits(p, q):
-    matrix = rows(p, p) if q is None else rows(q, p).mT
-    for k in (1, 2, 3, 4, 7, 10):
-        x = rows(9, k, p, seed=k)
-        together = whole_tiles(x) @ matrix
-        torch.testing.assert_close(together[: 9 * k], x.flatten(0, 1) @ matrix)
-        for i in range(9):
-            for j in (1, 2):
-                alone = whole_tiles(x[i : i + j].clone()) @ matrix
-                assert torch.equal(alone[: j * k], together[i * k : (i + j) * k])
-
-
 def test_full_and_diagonal_answer_the_same_questions():
     x = rows(3, 2, 4, seed=2)
-    full, diagonal = Full(3, 4, 2.0, LIKE), Diagonal(3, 4, 2.0, LIKE)
+    whole, part = Full(3, 4, 2.0, LIKE), Diagonal(3, 4, 2.0, LIKE)
     new = torch.zeros(3, 1, 4, dtype=torch.float64)
     new[:, 0, 1] = torch.tensor([1.0, 2.0, 3.0])  # one axis only: the two kinds agree
-    full.absorb(new)
-    diagonal.absorb(new.square().sum(1))
-    torch.testing.assert_close(full.solve(x), diagonal.solve(x))
-    torch.testing.assert_close(full.quadratic(x), diagonal.quadratic(x))
+    whole.absorb(new)
+    part.absorb(new.square().sum(1))
+    torch.testing.assert_close(whole.solve(x), part.solve(x))
+    torch.testing.assert_close(whole.quadratic(x), part.quadratic(x))
     # by hand: V = diag(2, 2 + 2^2, 2, 2) for the second
     expected = (x[1, 0] ** 2 / torch.tensor([2.0, 6.0, 2.0, 2.0])).sum()
-    torch.testing.assert_close(full.quadratic(x)[1, 0], expected)
+    torch.testing.assert_close(whole.quadratic(x)[1, 0], expected)
+    for kind in (whole, part):
+        before = kind.quadratic(x)
+        kind.absorb_rows(new)
+        assert (kind.quadratic(x) < before).all()
+    torch.testing.assert_close(whole.solve(x), part.solve(x))
 
 
 def dense_epoch(shared: np.ndarray, moments: np.ndarray, seen: list[np.ndarray], rewards: list[float]):
@@ -150,48 +133,97 @@ def dense_epoch(shared: np.ndarray, moments: np.ndarray, seen: list[np.ndarray],
 )
 def test_an_epoch_is_the_shared_matrix_plus_own_rows(seed, agents, p, steps, back, scale, regularization):
     random = np.random.default_rng(seed)
-    shared = Full(1, p, regularization, LIKE)
-    old = rows(1, 4, p, seed=seed)
-    shared.absorb(old)
-    dense = regularization * np.eye(p) + old[0].mT.numpy() @ old[0].numpy()
+    old = rows(4, p, seed=seed)
+    dense = regularization * np.eye(p) + old.mT.numpy() @ old.numpy()
     moments = random.standard_normal(p)
-    epoch = FullEpoch(agents)
-    epoch.start(shared, torch.from_numpy(np.linalg.solve(dense, moments)))
+    shared = FullEstimate(p, regularization, LIKE, itself, track_diagonal=back == 12)
+    shared.apply(old, torch.from_numpy(moments))
+    epoch = shared.epoch(agents)
     seen: list[list[np.ndarray]] = [[] for _ in range(agents)]
     rewards: list[list[float]] = [[] for _ in range(agents)]
     for step in range(steps):
-        if step == back % (steps + 1):
-            epoch.truncate(step // 2)
+        if step == back % (steps + 1) and back < 12:
+            assert epoch.truncate(step // 2)
             seen, rewards = [g[: step // 2] for g in seen], [y[: step // 2] for y in rewards]
         x = rows(agents, 3, p, seed=seed + step) * scale
-        mean, variance = epoch.evaluate(x)
+        found = epoch.evaluate(x)
         arms = torch.from_numpy(random.integers(0, 3, agents))
         y = torch.from_numpy(random.standard_normal(agents))
         for i in range(agents):
             inverse, theta, _ = dense_epoch(dense, moments, seen[i], rewards[i])
-            np.testing.assert_allclose(mean[i], x[i].numpy() @ theta, rtol=1e-7, atol=1e-8 * scale)
+            np.testing.assert_allclose(found.mean[i], x[i].numpy() @ theta, rtol=1e-7, atol=1e-8 * scale)
             quadratic = np.einsum("kp,pq,kq->k", x[i].numpy(), inverse, x[i].numpy())
-            np.testing.assert_allclose(variance[i], quadratic, rtol=1e-7, atol=1e-9 * scale**2)
+            np.testing.assert_allclose(found.variance[i], quadratic, rtol=1e-7, atol=1e-9 * scale**2)
             seen[i].append(x[i, arms[i]].numpy())
             rewards[i].append(float(y[i]))
-        epoch.append(x, arms, y)
+        epoch.append(x, x, arms, y, found)
         for i in range(agents):
             _, _, gain = dense_epoch(dense, moments, seen[i], rewards[i])
             assert epoch.gain()[i].item() == pytest.approx(gain, rel=1e-7, abs=1e-9)
+            if back == 12:
+                grown = 1 + np.sum(np.square(seen[i]), axis=0) / np.diag(dense)
+                assert epoch.diagonal_gain()[i].item() == pytest.approx(np.log(grown).sum(), rel=1e-9)
+    assert epoch.length == len(seen[0])
+    np.testing.assert_array_equal(epoch.news(), np.array(seen))
+    new_moments = epoch.moments(torch.tensor(rewards, dtype=torch.float64))
+    expected = np.einsum("nk,nkp->np", np.array(rewards), np.array(seen))
+    np.testing.assert_allclose(new_moments, expected, rtol=1e-9, atol=1e-9 * scale)
 
 
 def test_diagonal_epoch_by_hand():
-    shared = Diagonal(1, 2, 1.0, LIKE)
-    epoch = DiagonalEpoch(1)
-    epoch.start(shared, torch.tensor([1.0, 0.0], dtype=torch.float64))
+    shared = DiagonalEstimate(2, 1.0, LIKE, itself)
+    shared.apply(torch.zeros(2, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64))
+    epoch = shared.epoch(1)
     x = torch.tensor([[[1.0, 2.0], [0.0, 1.0]]], dtype=torch.float64)
-    mean, variance = epoch.evaluate(x)
-    assert mean.tolist() == [[1.0, 0.0]]
-    assert variance.tolist() == [[5.0, 1.0]]
-    epoch.append(x, torch.tensor([0]), torch.tensor([2.0], dtype=torch.float64))
+    found = epoch.evaluate(x)
+    assert found.mean.tolist() == [[1.0, 0.0]]
+    assert found.variance.tolist() == [[5.0, 1.0]]
+    epoch.append(x, x, torch.tensor([0]), torch.tensor([2.0], dtype=torch.float64), found)
     # V = (2, 5), B = (1 + 2, 4): theta = (1.5, 0.8)
-    mean, variance = epoch.evaluate(x)
-    np.testing.assert_allclose(mean, [[3.1, 0.8]])
-    np.testing.assert_allclose(variance, [[1 / 2 + 4 / 5, 1 / 5]])
+    found = epoch.evaluate(x)
+    np.testing.assert_allclose(found.mean, [[3.1, 0.8]])
+    np.testing.assert_allclose(found.variance, [[1 / 2 + 4 / 5, 1 / 5]])
     assert epoch.gain().item() == pytest.approx(np.log(2) + np.log(5))
-    assert diagonal_gain(torch.tensor([[3.0]]), torch.tensor([[1.0]])).item() == pytest.approx(np.log(4))
+    assert epoch.diagonal_gain().item() == pytest.approx(np.log(2) + np.log(5))
+    assert epoch.news().tolist() == [[1.0, 4.0]]
+    assert epoch.moments(torch.tensor([[2.0]])).tolist() == [[2.0, 4.0]]
+    assert (epoch.truncate(1), epoch.truncate(0)) == (True, False)
+
+
+def test_an_epoch_that_tracks_its_diagonal_asks_to_be_replayed():
+    epoch = FullEstimate(3, 1.0, LIKE, itself, track_diagonal=True).epoch(1)
+    for _ in range(2):
+        x = rows(1, 2, 3)
+        epoch.append(x, x, torch.tensor([0]), torch.zeros(1, dtype=torch.float64), epoch.evaluate(x))
+    assert epoch.truncate(2)
+    assert not epoch.truncate(1)
+
+
+@pytest.mark.parametrize("kind", [full, diagonal])
+def test_inverses_that_all_agents_hear_of(kind):
+    """Three agents absorb rows in two rounds; all inverses, and their mean, against numpy."""
+    agents, p, regularization = 3, 5, 0.5
+    every = kind.AllInverses(agents, p, regularization, LIKE, itself)
+    mean = kind.MeanInverse(agents, p, regularization, LIKE, itself)
+    elsewhere = kind.AllInverses(agents, p, regularization, LIKE, itself)
+    local = {id(shared): shared.local(range(agents)) for shared in (every, mean)}
+    dense = np.stack([regularization * np.eye(p)] * agents)
+    x = rows(2, 4, p, seed=9)
+    for seed in range(2):
+        new = rows(agents, 2, p, seed=seed)
+        outer = new.mT.numpy() @ new.numpy()
+        dense += outer if kind is full else outer * np.eye(p)
+        for shared in (every, mean):
+            change = local[id(shared)].absorb(new if kind is full else new.square().sum(1))
+            combined = shared.combine(change.clone())
+            shared.apply(combined, own=range(agents))
+            if shared is every:
+                elsewhere.apply(combined, own=range(0))
+        inverses = np.linalg.inv(dense)
+        squares = np.einsum("nkp,apq,nkq->nka", x, inverses, x)
+        np.testing.assert_allclose(every.deviation(x), np.sqrt(squares).mean(-1), rtol=1e-9)
+        np.testing.assert_allclose(elsewhere.deviation(x), np.sqrt(squares).mean(-1), rtol=1e-9)
+        np.testing.assert_allclose(mean.deviation(x), np.sqrt(squares.mean(-1)), rtol=1e-9)
+    copy = kind.MeanInverse(agents, p, regularization, LIKE, itself)
+    copy.load(mean.state())
+    assert torch.equal(copy.deviation(x), mean.deviation(x))

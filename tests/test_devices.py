@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers import communicate
 
 from fnbandit import Config
-from fnbandit.agents import AgentGroup
+from fnbandit.algorithms.federated import FederatedGroup
 from fnbandit.environments import make_environment
-from fnbandit.server import Server
+from fnbandit.rounds.server import Server
 from fnbandit.simulation import make_group
 
 VARIANTS = [
@@ -28,19 +29,16 @@ VARIANTS = [
 def test_agents_and_server_never_look_at_a_value(variant):
     config = Config(device="meta", agents=3, horizon=40, dim=4, width=4, ramp=10, **variant)
     group = make_group(config, make_environment(config), range(3))
-    assert isinstance(group, AgentGroup) and group.rewards.is_meta
-    server = Server(config, group.statistics)
+    assert isinstance(group, FederatedGroup) and group.rewards.is_meta
+    server = Server(config, group.shared)
     for length in (1, 1, 5, 20, 9):
         for _ in range(length):
             group.step()
             measure = group.measure()
-        upload = group.upload()
-        broadcast = server.aggregate(group.iteration, [upload])
-        group.statistics.apply(broadcast, own=group.agents)
-        group.start_epoch()
+        upload, broadcast = communicate(group, server)
     assert group.iteration > config.ramp
     assert measure.is_meta and upload.measure.is_meta
-    assert broadcast.parameters is None or broadcast.parameters.is_meta
+    assert broadcast.theta is None or broadcast.theta.is_meta
     # What leaves the device does so between rounds, and here it cannot.
     with pytest.raises(NotImplementedError, match="meta"):
         group.trace(0, 1)

@@ -40,7 +40,7 @@ def digest(settings: dict) -> dict:
         "weight": of(result.weight),
         "rounds": of(np.array(result.rounds)),
         "bytes": [total.messages_up, total.messages_down, total.bytes_up, total.bytes_down],
-        "parameters": of(result.parameters),
+        "parameters": of(result.theta),
     }
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import resources
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -42,7 +45,8 @@ def test_synthetic_functions(name, value):
 
 @pytest.mark.parametrize(("name", "rows", "features", "classes"), [("shuttle", 58_000, 9, 7), ("magic", 19_020, 10, 2)])
 def test_shipped_tables(name, rows, features, classes):
-    values, labels = load_table(name, "ignored")
+    path = Path(str(resources.files("fnbandit") / "data" / f"{name}.parquet"))
+    values, labels = load_table(path, name, "class")
     assert values.shape == (rows, features)
     assert (
         np.bincount(labels).tolist()
@@ -126,7 +130,7 @@ def test_own_function():
     [
         ("test_environments:nan_reward", "nan_reward.*NaN.*finite number"),
         ("test_environments:flat_reward", r"flat_reward.*shape \(\).*expected \(2,\)"),
-        ("test_environments:missing", "missing.*cannot import.*package.module:function"),
+        ("test_environments:missing", "missing.*cannot import.*package.module:Name"),
         ("no_such_module:f", "no_such_module.*cannot import"),
         ("nowhere.parquet", "nowhere.parquet.*no such file"),
         ("cosin", r"cosin.*did you mean 'cosine'\?.*square"),

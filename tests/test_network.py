@@ -29,7 +29,7 @@ def contexts(*shape: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize(("kind", "layers"), KINDS)
 def test_predictions_and_features_are_those_of_autograd(kind, layers):
     config, network = make(kind, layers)
-    theta = torch.randn(3, network.parameters, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    theta = torch.randn(3, network.parameter_count, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     x = contexts(3, 4, 5)
     predicted = network.predict(theta, network.inputs(x))
     features = network.tangent_features(theta, network.inputs(x))
@@ -55,7 +55,7 @@ def test_one_theta_shared_by_all_agents_is_that_theta_repeated(kind, layers):
 @pytest.mark.parametrize("count", [2, 7])
 def test_a_gradient_step_is_that_of_autograd(kind, layers, count):
     config, network = make(kind, layers)
-    theta = torch.randn(2, network.parameters, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    theta = torch.randn(2, network.parameter_count, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     x, y = contexts(2, count, 5), torch.linspace(-1, 1, 2 * count, dtype=torch.float64).reshape(2, count)
     layers_of_theta = network.unpack(theta)
     assert torch.equal(network.pack(layers_of_theta), theta)
@@ -80,10 +80,10 @@ def test_ntk_network_is_zero_at_theta_0(layers):
 
 
 def test_parameter_counts_are_the_papers():
-    assert Network(Config(), 10).parameters == 10 * 20 + 20 + 20 + 1
-    assert Network(Config(), 63).parameters == 1301
-    assert Network(Config(width=50), 63).parameters == 3251
-    assert Network(Config(network="ntk", hidden_layers=2), 5).parameters == 10 * 20 + 20 * 20 + 20
+    assert Network(Config(), 10).parameter_count == 10 * 20 + 20 + 20 + 1
+    assert Network(Config(), 63).parameter_count == 1301
+    assert Network(Config(width=50), 63).parameter_count == 3251
+    assert Network(Config(network="ntk", hidden_layers=2), 5).parameter_count == 10 * 20 + 20 * 20 + 20
 
 
 def test_initial_parameters_have_app_b_blocks_and_variances():

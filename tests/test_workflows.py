@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 import fnbandit
 from fnbandit import Config, read_run, read_sweep
 from fnbandit.records import ROUNDS, TRACE, read_stream
-from workflows.command_line import COMMANDS, main
+from workflows.command_line import main
 
 SMALL = ["--agents", "3", "--horizon", "40", "--engine", "local", "--no-tracking"]
 
@@ -186,57 +187,6 @@ def test_records_survive_a_cut_anywhere(tmp_path):
         assert len(part) % 3 == 0
 
 
-@pytest.mark.parametrize(
-    ("argv", "line"),
-    [
-        (["rum"], "did you mean 'run'"),
-        (["run", "--agnets", "3"], "did you mean --agents"),
-        (["run", "--agents", "0"], "agents=0"),
-        (["run", "--agents", "many"], "agents"),
-        (["run", "--trigger", "sometimes"], "trigger='sometimes'"),
-        (["run", "--threshold", "-1"], "threshold"),
-        (["run", "--environment", "cosines"], "did you mean 'cosine'"),
-        (["run", "--environment", "nowhere.csv", "--engine", "local"], "no such file"),
-        (["run", "missing.toml"], "missing.toml: no such file"),
-        (["run", "bad.toml"], "bad.toml: is no TOML"),
-        (["run", "key.toml"], "did you mean 'agents'"),
-        (["run", "list.toml"], "fnbandit sweep"),
-        (["run", "--agents", "1,2"], "fnbandit sweep"),
-        (["run", "--seeds", "0"], "seeds=0"),
-        (["run", "--preset", "papers"], "preset='papers'"),
-        (["run", "--device", "cuda", "--engine", "local"], "device='cuda'"),
-        (["run", "--agents-per-actor", "none"], "agents_per_actor='none'"),
-        (["run", "--agents", "100000000", "--engine", "local"], "agents fit"),
-        (["sweep", "--agents", "1,1"], "stands twice"),
-        (["resume", "nowhere"], "no study.json"),
-        (["report", "nowhere"], "has no run"),
-        (["report"], "expected the directory"),
-        (["reproduce", "fig1z"], "did you mean 'fig1"),
-        (["ui"], "no store yet"),
-        (["algorithms", "more"], "no argument"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, argv, line):
-    (tmp_path / "bad.toml").write_text("agents = = 3")
-    (tmp_path / "key.toml").write_text("agnets = 3")
-    (tmp_path / "list.toml").write_text("agents = [3, 4]")
-    if torch_has_cuda() and "cuda" in argv:
-        pytest.skip("there is a CUDA device here")
-    assert main(argv) == 2
-    printed = capsys.readouterr()
-    assert line in printed.err
-    assert printed.err.count("\n") == 1
-    assert printed.err.startswith("fnbandit: ")
-    assert "Traceback" not in printed.out + printed.err
-    assert not (tmp_path / "runs").exists()
-
-
-def torch_has_cuda():
-    import torch
-
-    return torch.cuda.is_available()
-
-
 def test_a_corrupt_checkpoint_and_a_nan_reward_lose_nothing(tmp_path, capsys, monkeypatch):
     (tmp_path / "rewards_of_mine.py").write_text(
         "import numpy as np\ncalls = 0\ndef late_nan(x):\n    global calls\n    calls += 1\n"
@@ -255,46 +205,6 @@ def test_a_corrupt_checkpoint_and_a_nan_reward_lose_nothing(tmp_path, capsys, mo
     assert main(["resume", "here"]) == 2
     assert "no good checkpoint" in capsys.readouterr().err
     assert len(read_run("here").trace) == rows
-
-
-def test_report_and_reproduce(tmp_path, capsys):
-    assert main(["reproduce"]) == 0
-    assert "fig1a" in capsys.readouterr().out
-    assert main(["run", *SMALL, "--out", "a"]) == 0
-    assert main(["run", *SMALL, "--out", "b", "--algorithm", "linear-ucb"]) == 0
-    capsys.readouterr()
-    assert main(["report", "a", "b", "--out", "both"]) == 0
-    printed = capsys.readouterr().out
-    assert "Linear UCB" in printed
-    assert (tmp_path / "both" / "regret.png").exists()
-
-
-def test_theory_environments_algorithms_and_help(capsys):
-    assert main(["theory", "--agents", "2", "--horizon", "40"]) == 0
-    assert "nu_TKN" in capsys.readouterr().out
-    assert main(["environments"]) == 0
-    assert "package.module:function" in capsys.readouterr().out
-    assert main(["algorithms"]) == 0
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in fnbandit.ALGORITHMS)
-    assert main([]) == 0
-    printed = capsys.readouterr().out
-    assert all(f"fnbandit {name}" in printed for name in COMMANDS)
-    with pytest.raises(SystemExit) as end:
-        main(["run", "--help"])
-    assert not end.value.code
-    printed = capsys.readouterr().out
-    for name in Config.__dataclass_fields__:
-        assert f"--{name.replace('_', '-')}" in printed, name
-
-
-def test_dry_run_shows_config_layout_and_memory(tmp_path, capsys):
-    assert main(["run", "--preset", "theory", "--horizon", "50", "--agents", "2", "--dry-run"]) == 0
-    printed = capsys.readouterr().out
-    assert "1.04" in printed  # lambda = 1 + 2/50
-    assert "layout" in printed
-    assert "memory" in printed
-    assert not (tmp_path / "runs").exists()
 
 
 def test_through_the_real_entry_point(tmp_path):
@@ -341,19 +251,19 @@ def readme_blocks(language):
 
 
 def test_the_examples_of_the_readme(monkeypatch, capsys):
-    from workflows import command_line, study
+    from workflows import command_line
 
     lines = [line.split("#")[0] for block in readme_blocks("sh") for line in block.splitlines()]
     for long, short in (("1,2,5,10", "1,5"), ("2.5,4,5", "4,5"), ("--seeds 3", "--seeds 1")):
         lines = [line.replace(long, short) for line in lines]
     commands = [line.split()[1:] for line in lines]
     assert len(commands) >= 9
-    original = study.experiment
+    original = command_line.experiment
 
-    def smaller(name, quick, settings):
-        whole = original(name, quick, settings)
-        points = [study.dataclasses.replace(p, config=p.config.replace(horizon=20)) for p in whole.points[:2]]
-        return study.dataclasses.replace(whole, points=points)
+    def smaller(*arguments):
+        whole = original(*arguments)
+        points = [dataclasses.replace(p, config=p.config.replace(horizon=20)) for p in whole.points[:2]]
+        return dataclasses.replace(whole, points=points)
 
     monkeypatch.setattr(command_line, "experiment", smaller)
     for words in commands:

@@ -161,9 +161,9 @@ def test_what_failed_on_the_way_is_sent_at_the_end(tmp_path, monkeypatch):
 def test_metrics_are_thinned():
     config = Config(agents=2, horizon=1203, algorithm="linear-ucb")
     tally, steps = Tally(config), []
-    from fnbandit.simulation import LocalCohort, run_epochs
+    from fnbandit.simulation import LocalCohort, run_segments
 
-    for epoch in run_epochs(config, LocalCohort(config, fnbandit.environments.make_environment(config)), None):
+    for epoch in run_segments(config, LocalCohort(config, fnbandit.environments.make_environment(config)), None):
         steps += [iteration for iteration, _ in tally.add(epoch)]
     assert len(steps) <= STEPS
     assert steps[-1] == 1203

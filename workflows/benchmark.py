@@ -24,8 +24,9 @@ from fnbandit import Config
 from fnbandit.costs import Rates, iteration_work, round_work
 from fnbandit.environments import make_environment
 from fnbandit.network import Network
-from fnbandit.server import Server
-from fnbandit.simulation import Epoch, LocalCohort, one_thread, run_epochs
+from fnbandit.results import Segment
+from fnbandit.rounds.server import Server
+from fnbandit.simulation import LocalCohort, one_thread, run_segments
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -45,9 +46,9 @@ def seconds_per_iteration(config: Config, first: int, last: int) -> float:
     """Median seconds of iterations first to last, each communicating, in this process."""
     with one_thread():
         cohort = LocalCohort(config, make_environment(config))
-        assert cohort.statistics is not None
-        epochs = run_epochs(config, cohort, Server(config, cohort.statistics))
-        times = [epoch.seconds for epoch in epochs if first <= epoch.end <= last]
+        assert cohort.shared is not None
+        segments = run_segments(config, cohort, Server(config, cohort.shared))
+        times = [segment.seconds for segment in segments if first <= segment.end <= last]
     return statistics.median(times)
 
 
@@ -130,9 +131,9 @@ def ideal_shuttle_wide() -> Line:
     return over_ideal("shuttle N=5 m=50", config, 560, 600, 2)
 
 
-def last_hundred(epochs: Iterable[Epoch]) -> float:
+def last_hundred(segments: Iterable[Segment]) -> float:
     """Seconds per iteration in iterations 901 to 1000."""
-    return sum(epoch.seconds for epoch in epochs if epoch.start >= 900) / 100
+    return sum(segment.seconds for segment in segments if segment.start >= 900) / 100
 
 
 @functools.cache
@@ -142,11 +143,11 @@ def actor_seconds(actors: int) -> float:
     if not actors:
         with one_thread():
             cohort = LocalCohort(config, make_environment(config))
-            assert cohort.statistics is not None
-            return last_hundred(run_epochs(config, cohort, Server(config, cohort.statistics)))
+            assert cohort.shared is not None
+            return last_hundred(run_segments(config, cohort, Server(config, cohort.shared)))
     from actors import Options, RayRun
 
-    return last_hundred(RayRun(config, Options(agents_per_actor=64 // actors, cpus_per_actor=1)).epochs())
+    return last_hundred(RayRun(config, Options(agents_per_actor=64 // actors, cpus_per_actor=1)).segments())
 
 
 def one_actor() -> Line:
@@ -166,7 +167,7 @@ def coarse_calls() -> Line:
     from actors import Options, RayRun
 
     run = RayRun(config, Options(agents_per_actor=4))
-    rounds = sum(epoch.round is not None for epoch in run.epochs())
+    rounds = sum(segment.round is not None for segment in run.segments())
     calls = run.calls / (400 * 2)
     note = f"{rounds} rounds in 400 iterations"
     return Line("calls per actor and iteration, logdet", calls, "under 0.2", calls < 0.2, note)
@@ -179,9 +180,9 @@ def growth() -> Line:
         config = Config(agents=agents, horizon=200, trigger="logdet", threshold=5.0)
         with one_thread():
             cohort = LocalCohort(config, make_environment(config))
-            assert cohort.statistics is not None
+            assert cohort.shared is not None
             began = time.perf_counter()
-            for _ in run_epochs(config, cohort, Server(config, cohort.statistics)):
+            for _ in run_segments(config, cohort, Server(config, cohort.shared)):
                 pass
             times.append((time.perf_counter() - began) / agents / 200)
     note = f"{times[1] * 1e6:.0f} us against {times[0] * 1e6:.0f} us"

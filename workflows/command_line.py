@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
+from pydantic import Field
 from rich.console import Console
 from rich.table import Table
 
-from actors.checkpoints import CheckpointError
-from actors.engine import SimulationError
-from actors.layout import Node, plan
-from fnbandit import theory
-from fnbandit.capacity import memory, readable
-from fnbandit.config import ALGORITHMS, ENVIRONMENTS, unknown
-from fnbandit.environments import make_environment
-from fnbandit.records import RunRecord, find_runs, read_run
-from workflows import runner
-from workflows.figures import draw
-from workflows.study import (
-    Arguments,
-    Settings,
-    Study,
-    experiment,
-    experiment_names,
-    from_command_line,
-    load_study,
-    parse,
-)
-from workflows.tracking import default_uri
+from fnbandit.errors import SimulationError
+from fnbandit.registry import ALGORITHMS, ENVIRONMENTS, KINDS, OWN_TABLE, Part, unknown
+from fnbandit.validation import Count, settings
+from workflows.arguments import ConfigArguments, requested
+from workflows.experiment_files import experiment, experiment_names
+from workflows.flags import parse
+from workflows.settings import Settings
+from workflows.study import Study, load_study
+
+if TYPE_CHECKING:
+    from fnbandit.records import RunRecord
+
+# What needs torch, Ray or matplotlib is imported by the commands that use it: help should not wait for them.
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -48,50 +39,43 @@ def run(argv: Sequence[str]) -> int:
 
 
 def sweep(argv: Sequence[str]) -> int:
-    """the product of lists: --agents 1,2,5,10 --threshold 2.5,4,5"""
+    """the product of lists: --agents 1,2,5,10 --trigger logdet --threshold 2.5,4,5"""
     return _study("sweep", argv, lists=True)
 
 
 def _study(command: str, argv: Sequence[str], lists: bool) -> int:
-    arguments, points = from_command_line(f"fnbandit {command}", argv, lists)
-    if arguments.settings.dry_run:
-        return _dry_run(arguments)
-    config = arguments.config
+    request = requested(f"fnbandit {command}", argv, lists)
+    config = request.points[0].config
     name = f"{Path(config.environment).stem}-{config.algorithm}-{time.strftime('%Y%m%d-%H%M%S')}"
-    directory = arguments.settings.out or Path("runs") / name
-    study = Study(directory.name, directory, points, arguments.settings)
-    return runner.execute(study, console())
+    directory = request.settings.out or Path("runs") / name
+    return _execute([Study(directory.name, directory, request.points, request.settings)], request.dry_run)
 
 
-def _dry_run(arguments: Arguments) -> int:
-    config, settings = arguments.config, arguments.settings
-    environment = make_environment(config)
-    resolved = theory.resolve(config, environment)
-    show = Table("field", "value", title="config", title_justify="left")
-    for name, value in dataclasses.asdict(resolved).items():
-        show.add_row(name, str(value))
-    console().print(show)
-    needs = memory(resolved, environment)
-    console().print(f"memory   {readable(needs.per_agent)} per agent, {readable(needs.shared)} shared in a process")
-    if settings.engine == "local":
-        console().print(f"layout   {config.agents} agents in this process, {readable(needs.of(config.agents))}")
-    elif settings.address or os.environ.get("RAY_ADDRESS"):
-        console().print("layout   decided when the cluster is joined")
-    else:
-        here = Node(os.cpu_count() or 1, 0, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        parts = plan(resolved, environment, settings.options(), [here])
-        console().print(f"layout   {len(parts)} actors with {', '.join(str(len(part)) for part in parts)} agents")
+def _execute(studies: list[Study], dry_run: bool) -> int:
+    """Carry out studies one after the other, or show what they would do."""
+    from workflows import runner
+    from workflows.dry_run import describe
+
+    for study in studies:
+        if dry_run:
+            describe(study, console())
+        elif (code := runner.execute(study, console())) != DONE:
+            return code
     return DONE
 
 
-@dataclass(frozen=True)
+@settings
 class ReproduceArguments:
     """The paper's figures from the experiment files shipped with the package."""
 
-    figures: tyro.conf.Positional[tuple[str, ...]]
+    figures: tyro.conf.Positional[tuple[str, ...]] = ()
     """fig1a, fig1b, ... or all; without any: a list of them."""
     quick: bool = False
     """A small version of about a minute."""
+    seeds: Count | None = None
+    """Runs with this many seeds; without it as many as the figure's file says."""
+    dry_run: bool = False
+    """List the runs with the memory they take, and stop."""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
 
 
@@ -104,15 +88,11 @@ def reproduce(argv: Sequence[str]) -> int:
     names = experiment_names() if "all" in arguments.figures else arguments.figures
     if arguments.settings.out is not None and len(names) > 1:
         raise ValueError(f"out={str(arguments.settings.out)!r}: takes one figure; without it each goes to runs/FIGURE")
-    studies = [experiment(name, arguments.quick, arguments.settings) for name in names]
-    for study in studies:
-        code = runner.execute(study, console())
-        if code != DONE:
-            return code
-    return DONE
+    studies = [experiment(name, arguments.quick, arguments.seeds, arguments.settings) for name in names]
+    return _execute(studies, arguments.dry_run)
 
 
-@dataclass(frozen=True)
+@settings
 class ResumeArguments:
     """Goes on with an interrupted run, sweep or figure."""
 
@@ -122,14 +102,14 @@ class ResumeArguments:
 
 def resume(argv: Sequence[str]) -> int:
     """goes on with an interrupted run, sweep or figure"""
-    return runner.execute(load_study(parse(ResumeArguments, "fnbandit resume", argv).directory), console())
+    return _execute([load_study(parse(ResumeArguments, "fnbandit resume", argv).directory)], dry_run=False)
 
 
-@dataclass(frozen=True)
+@settings
 class ReportArguments:
     """Figures and tables from records alone."""
 
-    directories: tyro.conf.Positional[tuple[Path, ...]]
+    directories: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Runs, or folders of runs."""
     out: Path | None = None
     """Where the figures go; DIRECTORY/figures without it."""
@@ -137,38 +117,43 @@ class ReportArguments:
 
 def report(argv: Sequence[str]) -> int:
     """figures and tables from records alone"""
+    from fnbandit.records import find_runs, read_run
+    from workflows import runner
+    from workflows.figures import draw
+
     arguments = parse(ReportArguments, "fnbandit report", argv)
     if not arguments.directories:
         raise ValueError("report: expected the directory of a run, sweep or figure")
-    runs: list[RunRecord] = []
+    runs: dict[Path, RunRecord] = {}
     published: dict[str, float] = {}
     title = None
     for directory in arguments.directories:
-        found = [read_run(path) for path in find_runs(directory)]
+        found = find_runs(directory)
         if not found:
             raise ValueError(f"{directory}: has no run")
-        runs += found
+        # A run that stands in two of the directories is one observation.
+        runs |= {path.resolve(): read_run(path) for path in found}
         if (directory / "study.json").exists():
             study = load_study(directory)
             title = study.title
             published |= {p.label: p.published for p in study.points if p.label and p.published is not None}
-    unfinished = [record for record in runs if not record.finished]
-    for record in unfinished:
-        console().print(
-            f"{record.directory}: {record.summary['status']}, {len(record.trace)} rows so far", soft_wrap=True
-        )
-    out = arguments.out or arguments.directories[0] / "figures"
-    finished = [record for record in runs if record.finished]
+    for record in runs.values():
+        if not record.finished:
+            rows = f"{record.summary['status']}, {len(record.trace)} rows so far"
+            console().print(f"{record.directory}: {rows}", soft_wrap=True)
+    finished = [record for record in runs.values() if record.finished]
     runner.show(finished, console(), title)
-    for path in draw(finished, out, title, published):
+    for path in draw(finished, arguments.out or arguments.directories[0] / "figures", title, published):
         console().print(f"figure   {path}", soft_wrap=True)
     return DONE
 
 
 def theory_numbers(argv: Sequence[str]) -> int:
     """effective dimensions, nu, D and the bounds for a config"""
-    arguments, _ = from_command_line("fnbandit theory", argv, lists=False)
-    numbers = theory.describe(arguments.config)
+    from fnbandit import theory
+
+    config = requested("fnbandit theory", argv, lists=False, kind=ConfigArguments).points[0].config
+    numbers = theory.describe(config)
     names = {
         "regularization": "lambda",
         "effective_dimension": "d~",
@@ -181,7 +166,7 @@ def theory_numbers(argv: Sequence[str]) -> int:
         "regret_bound": "bound on the regret of all agents, constants 1",
         "rounds_bound": "bound on the rounds, constants 1",
     }
-    table = Table("quantity", "value", title=f"{arguments.config.environment}, N = {arguments.config.agents}")
+    table = Table("quantity", "value", title=f"{config.environment}, N = {config.agents}")
     for name, meaning in names.items():
         table.add_row(meaning, f"{getattr(numbers, name):.6g}")
     console().print(table)
@@ -190,40 +175,57 @@ def theory_numbers(argv: Sequence[str]) -> int:
     return DONE
 
 
+@settings
+class ListArguments:
+    """Lists what there is to choose from."""
+
+
 def environments(argv: Sequence[str]) -> int:
     """what can be learned on"""
-    own = {
-        "path/to/table.parquet": "an own classification table (.parquet or .csv), its label column named by --label",
-        "package.module:function": "an own reward function h(x) for rows x on the unit sphere",
-    }
-    return _list(ENVIRONMENTS | own, argv)
+    parse(ListArguments, "fnbandit environments", argv)
+    own = Part("", "", "an own environment: a function h(x) for rows x on the unit sphere, or a class")
+    _list(ENVIRONMENTS | {"path/to/table.parquet": OWN_TABLE, "package.module:Name": own})
+    return DONE
 
 
 def algorithms(argv: Sequence[str]) -> int:
     """what agents can run"""
-    return _list(ALGORITHMS, argv)
-
-
-def _list(items: dict[str, str], argv: Sequence[str]) -> int:
-    if argv:
-        raise ValueError(f"{argv[0]}: no argument is expected")
-    table = Table.grid(padding=(0, 2))
-    for name, meaning in items.items():
-        table.add_row(name, meaning)
-    console().print(table)
+    parse(ListArguments, "fnbandit algorithms", argv)
+    _list(ALGORITHMS | {"package.module:Class": Part("", "", "an own algorithm")})
     return DONE
 
 
-@dataclass(frozen=True)
+def parts(argv: Sequence[str]) -> int:
+    """all that a simulation is composed of, with the fields that belong to each choice"""
+    parse(ListArguments, "fnbandit parts", argv)
+    for kind, choices in KINDS.items():
+        console().print(kind)
+        _list(choices, fields=True)
+    console().print("Each of them can be an own one: package.module:Name.")
+    return DONE
+
+
+def _list(choices: Mapping[str, Part], fields: bool = False) -> None:
+    table = Table.grid(padding=(0, 2))
+    for name, part in choices.items():
+        table.add_row(f"  {name}" if fields else name, part.summary)
+        if fields and part.fields:
+            table.add_row("", f"fields: {', '.join(part.fields)}")
+    console().print(table)
+
+
+@settings
 class UiArguments:
     """Opens the MLflow page of this directory's store on loopback."""
 
-    port: int = 5000
+    port: Annotated[int, Field(ge=1, le=65535)] = 5000
     """Port of the page."""
 
 
 def ui(argv: Sequence[str]) -> int:
     """opens the MLflow page of this directory's store on loopback"""
+    from workflows.tracking import default_uri
+
     arguments = parse(UiArguments, "fnbandit ui", argv)
     uri = default_uri()
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
@@ -242,6 +244,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "theory": theory_numbers,
     "environments": environments,
     "algorithms": algorithms,
+    "parts": parts,
     "ui": ui,
 }
 
@@ -272,7 +275,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv[0] not in COMMANDS:
             raise ValueError(unknown("command", argv[0], COMMANDS))
         return COMMANDS[argv[0]](argv[1:])
-    except (ValueError, CheckpointError) as error:
+    except ValueError as error:
         errors.print(f"fnbandit: {error}", markup=False)
         return BAD_INPUT
     except SimulationError as error:

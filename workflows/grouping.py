@@ -12,14 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from fnbandit.config import ALGORITHMS, ENVIRONMENTS, FEDERATED, FIELDS, THEORY_FIELDS, Config
+from fnbandit.config import FIELDS, Config
+from fnbandit.presets import THEORY_FIELDS
 from fnbandit.records import RunRecord
+from fnbandit.registry import KINDS, is_table, part_of, without_effect
 
-ALGORITHM_NAMES = {
-    "fn-ucb": "FN-UCB", "fn-ucb-less-comm": "FN-UCB (less comm.)", "dislinucb": "DisLinUCB",
-    "neural-ucb": "Neural UCB", "neural-ts": "Neural TS", "linear-ucb": "Linear UCB", "linear-ts": "Linear TS",
-    "kernel-ucb": "Kernel UCB", "kernel-ts": "Kernel TS", "pooled-neural-ucb": "pooled Neural UCB",
-}  # fmt: skip
 FIELD_NAMES = {
     "agents": "N", "threshold": "D", "horizon": "T", "arms": "K", "dim": "d", "width": "m", "regularization": "λ",
     "exploration_global": "global ν", "exploration_local": "local ν", "weight_value": "α",
@@ -29,22 +26,15 @@ SWITCHES = {
     "aggregate": ("without aggregation", ""), "first_iteration_only": ("", "α in first iterations only"),
 }  # fmt: skip
 """What a label says of a switch that is off, and on"""
-TRIGGERS = {"logdet": "exact trigger", "diagonal": "diagonal trigger", "always": "always communicating", "period": ""}
 ORDER = ("environment", "algorithm", "use_local", "use_global", "aggregate", "diagonal", "width", "agents", "threshold")
 """Fields by which curves are sorted first; the others follow"""
-NEEDS = {
-    "threshold": ("trigger", ("logdet", "diagonal")), "period": ("trigger", ("period",)),
-    "ramp": ("weight", ("ramp",)), "weight_value": ("weight", ("constant",)), "domain_sample": ("weight", ("theory",)),
-}  # fmt: skip
-"""Fields that matter only with some values of another"""
 
 
 def settings(run: RunRecord) -> dict[str, Any]:
     """The fields of a run's config that matter to it, except the seed."""
-    config = {name: value for name, value in run.summary["config"].items() if name != "seed"}
-    if config.get("algorithm") not in FEDERATED:
-        config = {name: value for name, value in config.items() if name not in ("trigger", "weight")}
-    return {name: v for name, v in config.items() if name not in NEEDS or config.get(NEEDS[name][0]) in NEEDS[name][1]}
+    config = run.summary["config"]
+    idle = without_effect(config)
+    return {name: value for name, value in config.items() if name != "seed" and name not in idle}
 
 
 def shared_settings(run: RunRecord) -> dict[str, Any]:
@@ -78,12 +68,10 @@ def described(config: dict[str, Any], fields: Iterable[str]) -> str:
 
 
 def _part(name: str, value: Any) -> str:
-    if name == "algorithm":
-        return ALGORITHM_NAMES.get(value, value)
-    if name == "environment":
-        return Path(value).stem if value.endswith((".parquet", ".csv")) else value
-    if name == "trigger":
-        return TRIGGERS[value]
+    if name == "environment" and is_table(value):
+        return Path(value).stem
+    if name in KINDS:
+        return part_of(name, value).title
     if name == "period":
         return f"every {value} iterations"
     if name in SWITCHES:
@@ -93,13 +81,12 @@ def _part(name: str, value: Any) -> str:
 
 
 def _place(config: dict[str, Any]) -> list[tuple[int, float, str]]:
-    """For sorting: algorithms and environments as listed, a switch's default first, numbers by size."""
-    listed = {"algorithm": list(ALGORITHMS), "environment": list(ENVIRONMENTS)}
+    """For sorting: parts in the registry's order, a switch's default first, numbers by size."""
     result = []
     for name in dict.fromkeys((*ORDER, *FIELDS)):
         value = config.get(name)
-        if isinstance(value, str) and value in listed.get(name, ()):
-            result.append((1, float(listed[name].index(value)), ""))
+        if name in KINDS and value in KINDS[name]:
+            result.append((1, float(list(KINDS[name]).index(value)), ""))
         elif isinstance(value, bool):
             result.append((1, float(value != getattr(Config, name)), ""))
         elif isinstance(value, int | float):
@@ -133,7 +120,9 @@ def group(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
         text = label or described(config, differing(configs))
         if label and len(namesakes) > 1:
             text = f"{label}, {described(config, differing(namesakes))}"
-        result[unused(text, result)] = sorted(part, key=lambda run: run.summary["config"].get("seed", 0))
+        # The same run, wherever it was carried out, is one observation.
+        by_seed = {run.summary["config"].get("seed", 0): run for run in part}
+        result[unused(text, result)] = [by_seed[seed] for seed in sorted(by_seed)]
     return result
 
 

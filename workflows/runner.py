@@ -23,12 +23,13 @@ import tomli_w
 from rich.console import Console
 from rich.table import Table
 
-from actors.engine import LocalRun, RayRun, Run, cluster
-from actors.layout import nodes_of
-from fnbandit.capacity import check_local, readable
+from fnbandit.algorithms.base import resolve_device
+from fnbandit.capacity import readable
 from fnbandit.environments import make_environment
-from fnbandit.groups import resolve_device
 from fnbandit.records import RecordWriter, RunRecord, read_run, write_json
+from fnbandit.registry import part_of
+from fnbandit.runs import Run
+from workflows.engines import LocalEngine, make_engine
 from workflows.figures import draw
 from workflows.grouping import group, standard_error
 from workflows.progress import Progress
@@ -45,7 +46,8 @@ class Interrupted(Exception):  # noqa: N818
 
 def execute(study: Study, console: Console) -> int:
     """Run what is not finished of a study; the exit code."""
-    check(study)
+    engine = make_engine(study.settings)
+    check(study, engine)
     study.save()
     todo = [point for point in study.points if not is_finished(study, point)]
     if len(todo) < len(study.points):
@@ -53,15 +55,14 @@ def execute(study: Study, console: Console) -> int:
     if todo:
         with ExitStack() as stack:
             stack.enter_context(interrupts())
-            if study.settings.engine == "ray":
-                stack.enter_context(cluster(study.settings.options()))
+            stack.enter_context(engine)
             tracker = None
             if study.settings.tracking:
                 tracker = Tracker(study.settings.tracking_uri, study.name, parent=len(study.points) > 1)
             figures: list[Path] = []
             try:
                 with Progress(console) as progress:
-                    run_points(study, todo, tracker, progress)
+                    run_points(study, todo, engine, tracker, progress)
                 figures = report(study, console)
             finally:
                 if tracker is not None:
@@ -71,7 +72,7 @@ def execute(study: Study, console: Console) -> int:
     return 0
 
 
-def check(study: Study) -> None:
+def check(study: Study, engine: LocalEngine) -> None:
     """Raise on what can be seen to be wrong before anything is written or started."""
     seen = set()
     for config in (point.config for point in study.points):
@@ -79,22 +80,19 @@ def check(study: Study) -> None:
         if task in seen:
             continue
         seen.add(task)
-        environment = make_environment(config)
-        if study.settings.engine == "local" or not study.settings.gpus_per_actor:
-            resolve_device(config.device)
-        if study.settings.engine == "local":
-            check_local(config, environment)
+        engine.check(config, make_environment(config))
 
 
-def run_points(study: Study, todo: list[Point], tracker: Tracker | None, progress: Progress) -> None:
+def run_points(
+    study: Study, todo: list[Point], engine: LocalEngine, tracker: Tracker | None, progress: Progress
+) -> None:
     """Run points side by side, as many as there is room for; the first failure stops the others."""
-    side_by_side, per_actor = room(study, todo)
     stop = threading.Event()
-    with ThreadPoolExecutor(side_by_side, thread_name_prefix="fnbandit-run") as pool:
+    with ThreadPoolExecutor(engine.side_by_side(todo), thread_name_prefix="fnbandit-run") as pool:
         futures: list[Future[None]] = []
         try:
             for point in todo:
-                worker = Worker(study, point, tracker, progress, stop, per_actor)
+                worker = Worker(study, point, engine, tracker, progress, stop)
                 futures.append(pool.submit(worker.run))
             pending = set(futures)
             while pending:
@@ -111,21 +109,6 @@ def run_points(study: Study, todo: list[Point], tracker: Tracker | None, progres
                 raise error
 
 
-def room(study: Study, todo: list[Point]) -> tuple[int, int | None]:
-    """How many runs go side by side, and the agents per actor that leave room for them (None: as asked)."""
-    settings = study.settings
-    if settings.engine == "local" or len(todo) == 1:
-        return 1, None
-    import ray
-
-    slots = max(1, sum(node.actors(settings.options()) for node in nodes_of(ray.nodes())))
-    side_by_side = min(len(todo), slots)
-    if settings.agents_per_actor != "auto":
-        most = max(-(-point.config.agents // int(settings.agents_per_actor)) for point in todo)
-        return max(1, min(side_by_side, slots // most)), None
-    return side_by_side, slots // side_by_side
-
-
 class Worker:
     """One run from its last checkpoint, or its start, to its end, with all that it leaves behind."""
 
@@ -133,20 +116,20 @@ class Worker:
         self,
         study: Study,
         point: Point,
+        engine: LocalEngine,
         tracker: Tracker | None,
         progress: Progress,
         stop: threading.Event,
-        actors: int | None,
     ) -> None:
-        self._study, self._point, self._tracker = study, point, tracker
-        self._progress, self._stop, self._actors = progress, stop, actors
+        self._study, self._point, self._engine, self._tracker = study, point, engine, tracker
+        self._progress, self._stop = progress, stop
         self._directory = study.directory / point.path
 
     def run(self) -> None:
         if self._stop.is_set():
             raise Interrupted
         point, settings = self._point, self._study.settings
-        run = self._make()
+        run = self._engine.run(point.config, settings.checkpointing(self._study.directory, point.path))
         self._directory.mkdir(parents=True, exist_ok=True)
         resolved = {k: v for k, v in dataclasses.asdict(run.config).items() if v is not None}
         (self._directory / "config.toml").write_text(tomli_w.dumps(resolved))
@@ -160,12 +143,12 @@ class Worker:
             tags |= {f"version.{package}": version for package, version in facts["versions"].items()}
             window = self._tracker.run(f"{name} seed={run.config.seed}", run.config, tags)
         bar = self._progress.add(name if len(self._study.points) > 1 else run.config.algorithm, run.config)
-        writer = RecordWriter(self._directory, run.config.number("threshold"), settings.trace)
+        writer = RecordWriter(self._directory, settings.trace)
         status = "failed"
         try:
-            for epoch in run.epochs():
-                writer.write(epoch)
-                due = tally.add(epoch)
+            for segment in run.segments():
+                writer.write(segment)
+                due = tally.add(segment)
                 bar.update(tally)
                 if window is not None:
                     window.log(due)
@@ -178,28 +161,18 @@ class Worker:
             raise
         finally:
             writer.close(finished=status == "finished")
-            facts["layout"] = layout_of(run)
+            facts["layout"] = run.layout
             self._summarise(status, tally, facts)
             if status == "finished":
                 run.clear()
             bar.close()
             self._leave(window, status)
 
-    def _make(self) -> Run:
-        point, settings = self._point, self._study.settings
-        checkpointing = settings.checkpointing(self._study.directory, point.path)
-        if settings.engine == "local":
-            return LocalRun(point.config, checkpointing, resume=True)
-        options = settings.options()
-        if self._actors is not None:
-            options = dataclasses.replace(options, agents_per_actor=-(-point.config.agents // self._actors))
-        return RayRun(point.config, options, checkpointing, resume=True)
-
     def _facts(self, run: Run) -> dict[str, Any]:
         return {
             "label": self._point.label,
             "engine": self._study.settings.engine,
-            "layout": layout_of(run),
+            "layout": run.layout,
             "device": str(resolve_device(run.config.device)),
             "versions": versions(),
             "commit": git_commit(),
@@ -230,13 +203,6 @@ class Worker:
             window.finish(mlflow_status, [path for path in files if path.exists()])
 
 
-def layout_of(run: Run) -> str:
-    """How the agents sat."""
-    if not isinstance(run, RayRun):
-        return "in one process"
-    return f"{len(run.parts)} actors x {max((len(p) for p in run.parts), default=0)} agents"
-
-
 def is_finished(study: Study, point: Point) -> bool:
     """Whether a run has been to its end."""
     path = study.directory / point.path
@@ -247,7 +213,7 @@ def default_label(study: Study, point: Point) -> str:
     """A run's name from what its study varies: 'cosine N=10 D=5'."""
     config = point.config
     words = [config.environment, config.algorithm, f"N={config.agents}"]
-    if config.trigger in ("logdet", "diagonal"):
+    if "threshold" in part_of("trigger", config.trigger).fields:
         words.append(f"D={config.threshold}")
     parts = [p for p in point.path.split("/") if "=" in p and not p.startswith(("agents=", "threshold=", "seed="))]
     return " ".join([*words, *parts])

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from fnbandit.config import TABLES, Config
-from fnbandit.simulation import Epoch
+from fnbandit.config import Config
+from fnbandit.registry import find, is_table, part_of
+from fnbandit.results import QUANTITIES, Segment
 
 STEPS = 500
 """Values per metric, at the most."""
@@ -42,45 +43,48 @@ class Tally:
         self.messages_up = self.messages_down = 0
         self.numbers_up = self.numbers_down = 0
         self.bytes_up = self.bytes_down = 0
-        self.loss = float("nan")
+        self.quantities: dict[str, float] = {}
+        """Of the last round"""
+        self._communicates = find("algorithm", config.algorithm).communicates
         self.began = time.monotonic()
         self.step = -(-config.horizon // STEPS)
         """Iterations between two values of a metric"""
 
-    def add(self, epoch: Epoch) -> list[tuple[int, dict[str, float]]]:
-        """Take in an epoch; the metrics that are due, by iteration."""
-        trace = epoch.trace
+    def add(self, segment: Segment) -> list[tuple[int, dict[str, float]]]:
+        """Take in a segment; the metrics that are due, by iteration."""
+        trace = segment.trace
         mean = trace.regret.mean(1)
         cumulative = self.per_agent.mean() + np.cumsum(mean)
         self.per_agent = self.per_agent + trace.regret.sum(0)
         before = self._communication()
-        if epoch.round is not None:
+        if segment.round is not None:
             self.rounds += 1
-            for name, value in vars(epoch.round.cost).items():
+            for name, value in vars(segment.round.cost).items():
                 setattr(self, name, getattr(self, name) + value)
-            self.loss = epoch.round.loss
-        self.iterations = epoch.end
+            self.quantities = segment.round.quantities
+        self.iterations = segment.end
         due = []
-        for iteration in range(epoch.start + 1, epoch.end + 1):
+        for iteration in range(segment.start + 1, segment.end + 1):
             if iteration % self.step == 0 or iteration == self.config.horizon:
-                place = iteration - epoch.start - 1
+                place = iteration - segment.start - 1
                 metrics = {"regret/cumulative": float(cumulative[place]), "regret/instant": float(mean[place])}
                 metrics["weight/alpha"] = float(trace.weight[place])
-                metrics |= self._communication() if iteration == epoch.end else before
-                if iteration == epoch.end:
+                metrics |= self._communication() if iteration == segment.end else before
+                if iteration == segment.end:
                     metrics |= {"time/seconds": self.seconds, "time/iterations_per_second": self.speed}
                 due.append((iteration, metrics))
         return due
 
     def _communication(self) -> dict[str, float]:
-        if self.config.algorithm not in ("fn-ucb", "fn-ucb-less-comm", "dislinucb"):
+        if not self._communicates:
             return {}
         values = {
             "communication/rounds": float(self.rounds),
             "communication/messages": float(self.messages_up + self.messages_down),
             "communication/bytes": float(self.bytes_up + self.bytes_down),
         }
-        return values | ({"training/loss": self.loss} if np.isfinite(self.loss) else {})
+        reported = {quantity.metric: self.quantities.get(quantity.name, np.nan) for quantity in QUANTITIES}
+        return values | {metric: value for metric, value in reported.items() if np.isfinite(value)}
 
     @property
     def seconds(self) -> float:
@@ -232,8 +236,9 @@ class RunTracker:
         run = client.create_run(self._tracker.experiment_id(), run_name=self._name)
         params = [Param(key, str(value)) for key, value in vars(config).items()]
         client.log_batch(run.info.run_id, params=params, tags=[RunTag(k, v) for k, v in tags.items()])
-        kind = "table" if config.environment in TABLES or "." in config.environment else "function"
-        source = "fnbandit" if config.environment in TABLES else config.environment
+        part = part_of("environment", config.environment)
+        kind = "table" if part.path.startswith("fnbandit.environments.tables:") else "function"
+        source = config.environment if is_table(config.environment) else part.path.partition(":")[0]
         name = Path(config.environment).name
         data = Dataset(name=name, digest=f"seed-{config.seed}", source_type=kind, source=source)
         client.log_inputs(run.info.run_id, [DatasetInput(data)])

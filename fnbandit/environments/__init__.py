@@ -1,21 +1,36 @@
-"""Where contexts and rewards come from: the protocol, reward functions, classification tables."""
+"""Where contexts and rewards come from: the protocol, reward functions, classification tables, the wheel."""
 
 from __future__ import annotations
 
-from fnbandit.config import SYNTHETIC, Config
-from fnbandit.environments.base import Block, Environment, Stream
-from fnbandit.environments.functions import FunctionEnvironment, imported_function, synthetic_function
-from fnbandit.environments.tables import TableEnvironment, load_table
+from typing import Any
 
-__all__ = ["Block", "Environment", "FunctionEnvironment", "Stream", "TableEnvironment", "make_environment"]
+from fnbandit.config import Config
+from fnbandit.environments.base import Block, Environment, Stream
+from fnbandit.environments.functions import FunctionEnvironment
+from fnbandit.registry import ENVIRONMENTS, find, is_table
+
+__all__ = ["Block", "Environment", "FunctionEnvironment", "Stream", "as_environment", "make_environment"]
 
 
 def make_environment(config: Config) -> Environment:
     """The environment that `config.environment` names."""
-    name = config.environment
-    if name in SYNTHETIC:
-        return FunctionEnvironment(config, synthetic_function(config))
-    if ":" in name:
-        return FunctionEnvironment(config, imported_function(name))
-    features, labels = load_table(name, config.label)
-    return TableEnvironment(config, features, labels)
+    found = find("environment", config.environment)
+    if config.environment in ENVIRONMENTS or is_table(config.environment):
+        return found(config)
+    return as_environment(config, found)
+
+
+def as_environment(config: Config, own: Any) -> Environment:
+    """A user's own: an environment, a class that makes one from a config, or a reward function h(x) on the sphere."""
+    if isinstance(own, type):
+        own = own(config)
+    if hasattr(own, "block"):
+        missing = [name for name in ("arms", "dim", "domain") if not hasattr(own, name)]
+        if missing:
+            raise ValueError(
+                f"environment={config.environment!r}: has no {missing[0]!r}; expected arms, dim, block, domain"
+            )
+        return own
+    if not callable(own):
+        raise ValueError(f"environment={own!r}: is neither an environment nor a function")
+    return FunctionEnvironment(config, own)

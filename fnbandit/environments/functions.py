@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
@@ -22,29 +19,21 @@ def on_sphere(random: np.random.Generator, *shape: int) -> np.ndarray:
     return points / np.linalg.norm(points, axis=-1, keepdims=True)
 
 
-def synthetic_function(config: Config) -> RewardFunction:
-    """cos(3 <a, x>) or 10 <a, x>^2 (Sec. 5.1), with a drawn from the seed."""
-    direction = on_sphere(generator(config.seed, Purpose.TASK), config.dim)
-    if config.environment == "cosine":
-        return lambda x: np.cos(3 * (x @ direction))
-    return lambda x: 10 * (x @ direction) ** 2
+def cosine(config: Config) -> FunctionEnvironment:
+    """h(x) = cos(3 <a, x>) (Sec. 5.1), with a drawn from the seed."""
+    a = direction(config)
+    return FunctionEnvironment(config, lambda x: np.cos(3 * (x @ a)))
 
 
-def imported_function(name: str) -> RewardFunction:
-    """The function named by "package.module:function"; modules of the working directory count."""
-    module_name, _, function_name = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"environment={name!r}: cannot import it ({error}); expected package.module:function"
-        ) from None
-    if not callable(function):
-        raise ValueError(f"environment={name!r}: is no function; expected package.module:function")
-    return function
+def square(config: Config) -> FunctionEnvironment:
+    """h(x) = 10 <a, x>^2 (Sec. 5.1), with a drawn from the seed."""
+    a = direction(config)
+    return FunctionEnvironment(config, lambda x: 10 * (x @ a) ** 2)
+
+
+def direction(config: Config) -> np.ndarray:
+    """a, uniform on the unit sphere."""
+    return on_sphere(generator(config.seed, Purpose.TASK), config.dim)
 
 
 class FunctionEnvironment:

@@ -11,21 +11,30 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from fnbandit.config import TABLES, Config
+from fnbandit.config import Config
 from fnbandit.environments.base import Block
 from fnbandit.randomness import BLOCK, Purpose, generator
 
 
-def load_table(name: str, label: str) -> tuple[np.ndarray, np.ndarray]:
-    """Features [rows, features] and classes [rows], numbered in sorted order, of a shipped or own table."""
-    path = Path(str(resources.files("fnbandit") / "data" / f"{name}.parquet")) if name in TABLES else Path(name)
+def shipped(config: Config) -> TableEnvironment:
+    """One of the two tables of the paper."""
+    path = Path(str(resources.files("fnbandit") / "data" / f"{config.environment}.parquet"))
+    return TableEnvironment(config, *load_table(path, config.environment, "class"))
+
+
+def own(config: Config) -> TableEnvironment:
+    """A user's table: the column `label` is the class, the others are features."""
+    return TableEnvironment(config, *load_table(Path(config.environment), config.environment, config.label))
+
+
+def load_table(path: Path, name: str, label: str) -> tuple[np.ndarray, np.ndarray]:
+    """Features [rows, features] and classes [rows], numbered in sorted order, of a table that errors call `name`."""
     if not path.is_file():
         raise ValueError(f"environment={name!r}: no such file; expected a .parquet or .csv table")
     try:
         table = pyarrow.csv.read_csv(path) if path.suffix == ".csv" else pyarrow.parquet.read_table(path)
     except pa.ArrowException as error:
         raise ValueError(f"environment={name!r}: cannot be read as {path.suffix[1:]} ({error})") from None
-    label = "class" if name in TABLES else label
     if label not in table.column_names:
         raise ValueError(f"label={label!r}: {name} has no such column; it has {', '.join(table.column_names)}")
     labels = table[label]

@@ -19,15 +19,14 @@ import pyarrow as pa
 import pyarrow.fs
 import safetensors
 import safetensors.torch
-import torch
-from torch import Tensor
 
+from fnbandit.algorithms.base import Trace
 from fnbandit.config import Config
-from fnbandit.groups import Trace
-from fnbandit.messages import Cost
-from fnbandit.simulation import Epoch, Round
+from fnbandit.results import Round, Segment
+from fnbandit.rounds.messages import Cost
+from fnbandit.state import State
 
-VERSION = 2
+VERSION = 3
 KEPT = 2
 STEP = re.compile(r"step-(\d{9})$")
 
@@ -42,25 +41,25 @@ class Snapshot:
 
     config: Config
     iteration: int
-    agents: dict[str, Tensor]
+    agents: State
     """All groups' states, joined"""
-    server: dict[str, Tensor]
-    """The global statistics; empty for algorithms without rounds"""
+    server: State
+    """What the server keeps; empty for algorithms without rounds"""
     weight: np.ndarray
     """alpha of the iterations so far"""
     rounds: list[Round]
 
-    def epochs(self) -> list[Epoch]:
-        """What has happened so far, as the epochs it came in."""
+    def segments(self) -> list[Segment]:
+        """What has happened so far, epoch by epoch."""
         arrays = {name: self.agents[name].T.contiguous().numpy() for name in ("arms", "rewards", "regret")}
         ends = {r.iteration: r for r in self.rounds} | {self.iteration: None}
         ends[self.iteration] = next((r for r in self.rounds if r.iteration == self.iteration), None)
-        epochs, start = [], 0
+        segments, start = [], 0
         for end in sorted(ends):
             trace = Trace(**{name: array[start:end] for name, array in arrays.items()}, weight=self.weight[start:end])
-            epochs.append(Epoch(start, end, trace, ends[end], 0.0))
+            segments.append(Segment(start, end, trace, ends[end], 0.0))
             start = end
-        return epochs
+        return segments
 
 
 class Due:
@@ -71,7 +70,7 @@ class Due:
         self._last, self._count = time.monotonic(), 0
 
     def now(self) -> bool:
-        """Whether one is due after this epoch, which can be saved."""
+        """Whether one is due after this segment, which can be saved."""
         self._count += 1
         late = self._seconds and time.monotonic() - self._last >= self._seconds
         if late or self._count == self._rounds:
@@ -183,18 +182,3 @@ class CheckpointStore:
     def _read(self, path: str) -> bytes:
         with self._fs.open_input_stream(path) as stream:
             return stream.read()
-
-
-def on_host(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies in the host's memory, each its own: safetensors refuses tensors that share memory."""
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
-
-
-def as_arrays(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    """Tensors as numpy arrays, which travel between processes without a copy."""
-    return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
-
-
-def as_tensors(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
-    """The way back; copied, because what has travelled is read-only."""
-    return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}

@@ -5,15 +5,18 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.covariance import Full
 from fnbandit.environments import Environment, Stream
-from fnbandit.server import parts
+from fnbandit.memory import Memory, precisions
+from fnbandit.randomness import BLOCK
+from fnbandit.rounds.shared import Shared
+from fnbandit.state import State, prefixed, unprefixed
 
 
 def resolve_device(name: str) -> torch.device:
@@ -39,10 +42,31 @@ class Trace:
     weight: np.ndarray
 
 
-class Group(ABC):
-    """n agents as one batched state, at iteration `iteration`."""
+class Scored(NamedTuple):
+    """The scores of all contexts, [n, arms], and what `learn` will need of how they came about."""
 
-    def __init__(self, config: Config, environment: Environment, agents: range) -> None:
+    values: Tensor
+    evidence: Any = None
+
+
+class Group(ABC):
+    """n agents as one batched state, at iteration `iteration`. A subclass is an algorithm.
+
+    It scores contexts (the arm with the best score is pulled) and learns from rewards:
+
+        class Mine(Group):
+            def scores(self, iteration, contexts):                          # [n, arms, dim]
+                return Scored(...)                                          # [n, arms]
+            def learn(self, iteration, contexts, arms, rewards, evidence):  # [n], [n]
+                ...
+    """
+
+    communicates = False
+    """Whether its agents take part in rounds"""
+    one_group = False
+    """Whether all agents must sit in one group, because one learner serves them all"""
+
+    def __init__(self, config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> None:
         self.config = config
         self.agents = agents
         self.iteration = 0
@@ -53,40 +77,62 @@ class Group(ABC):
         """An empty tensor of the statistics' precision and device"""
         self.stream = Stream(environment, agents, self.dtype, self.device)
         n, horizon = len(agents), config.horizon
-        self._index = torch.arange(n, device=self.device)
+        self.index = torch.arange(n, device=self.device)
+        """0 to n - 1, to pick one arm of every agent: values[self.index, arms]"""
         self.arms = torch.zeros(n, horizon, dtype=torch.int64, device=self.device)
         self.rewards = self.like.new_zeros(n, horizon)
         self.regret = self.like.new_zeros(n, horizon)
         self.weights = torch.zeros(horizon, dtype=torch.float64, device=self.device)
         """alpha"""
 
+    @classmethod
+    def make_shared(cls, config: Config, environment: Environment, like: Tensor) -> Shared | None:
+        """What the agents of a process share; None for an algorithm whose agents never communicate."""
+        return None
+
+    @classmethod
+    def memory(cls, config: Config, environment: Environment) -> Memory:
+        """What the history and the contexts of an agent take; subclasses add what they keep."""
+        history = config.horizon * 3 * 8
+        stream = BLOCK * environment.arms * (environment.dim + 2) * 8
+        features = 4 * environment.arms * cls.parameter_count(config, environment) * precisions(config)[0]
+        return Memory(history + stream + features)
+
+    @classmethod
+    def parameter_count(cls, config: Config, environment: Environment) -> int:
+        """p, the length of a feature row."""
+        return environment.dim
+
     def saved(self) -> dict[str, int | None]:
-        """Attributes that make up the state between epochs; the axis of those that grow with iterations."""
+        """Attributes that make up the state between epochs; the axis of those that grow with iterations.
+
+        Tensors with the agents (or learners) first, or objects with a `state` and a `load` of such tensors.
+        """
         return {"arms": 1, "rewards": 1, "regret": 1}
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> State:
         """Everything, but what all groups share, that `load` needs to go on with the same bits.
 
         Every tensor's first dimension is the agents, so that states can be joined and split.
         """
-        state: dict[str, Tensor] = {}
+        state: State = {}
         for name, axis in self.saved().items():
             value = operator.attrgetter(name)(self)
-            if isinstance(value, Full):
-                state |= {f"{name}.{part}": tensor.clone() for part, tensor in value.state().items()}
-            else:
+            if isinstance(value, Tensor):
                 state[name] = self._filled(value, axis, self.iteration).clone()
+            else:
+                state |= {key: tensor.clone() for key, tensor in prefixed(name, value.state()).items()}
         return state
 
-    def load(self, iteration: int, state: dict[str, Tensor]) -> None:
+    def load(self, iteration: int, state: State) -> None:
         """Take over a `state` of these agents at an iteration."""
         self.iteration = iteration
         for name, axis in self.saved().items():
             value = operator.attrgetter(name)(self)
-            if isinstance(value, Full):
-                value.load(parts(state, name))
-            else:
+            if isinstance(value, Tensor):
                 self._filled(value, axis, iteration).copy_(state[name])
+            else:
+                value.load(unprefixed(name, state))
 
     @staticmethod
     def _filled(tensor: Tensor, axis: int | None, iteration: int) -> Tensor:
@@ -96,27 +142,28 @@ class Group(ABC):
         """One iteration: receive contexts, choose, query, learn (Alg. 1, lines 3-10)."""
         t = self.iteration + 1
         contexts = self.stream.contexts(t)
-        arms = self.choose(t, contexts)
+        scored = self.scores(t, contexts)
+        arms = scored.values.argmax(dim=1)
         means = self.stream.means(t)
-        chosen = means[self._index, arms]
+        chosen = means[self.index, arms]
         rewards = chosen + self.stream.noise(t)
         self.arms[:, t - 1] = arms
         self.rewards[:, t - 1] = rewards
         self.regret[:, t - 1] = means.amax(dim=1) - chosen
         self.iteration = t
-        self.learn(t, contexts, arms, rewards)
+        self.learn(t, contexts, arms, rewards, scored.evidence)
 
     def chosen(self, contexts: Tensor, arms: Tensor) -> Tensor:
         """The chosen one of an agent's contexts or features [n, arms, d] -> [n, d]."""
-        return contexts[self._index, arms]
+        return contexts[self.index, arms]
 
     @abstractmethod
-    def choose(self, iteration: int, contexts: Tensor) -> Tensor:
-        """The arm that every agent pulls, [n], for contexts [n, arms, dim]."""
+    def scores(self, iteration: int, contexts: Tensor) -> Scored:
+        """The scores of contexts [n, arms, dim]; every agent pulls its best."""
 
     @abstractmethod
-    def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor) -> None:
-        """Take in the rewards [n] of the arms pulled [n]."""
+    def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:
+        """Take in the rewards [n] of the arms pulled [n], with the evidence that `scores` returned."""
 
     def advance(self, limit: int) -> bool:
         """Run to iteration `limit` or to the first trigger; whether one fired."""

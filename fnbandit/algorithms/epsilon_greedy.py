@@ -1,0 +1,21 @@
+"""Neural epsilon-greedy: a network's best guess, now and then a random arm."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fnbandit.algorithms.base import Scored
+from fnbandit.algorithms.neural import NetworkLearners
+from fnbandit.randomness import Purpose, uniforms
+
+
+class NeuralEpsilonGreedy(NetworkLearners):
+    """n independent learners: the arm with the largest f(x; theta), with probability epsilon a uniform one."""
+
+    def scores(self, iteration: int, contexts: Tensor) -> Scored:
+        arms = contexts.shape[1]
+        numbers = uniforms(self.config.seed, Purpose.EXPLORATION, self.agents, iteration, 1 + arms)
+        draws = torch.from_numpy(numbers).to(self.like)
+        explores = draws[:, :1] < self.config.epsilon
+        return Scored(torch.where(explores, draws[:, 1:], self.predict(contexts)))

@@ -1,0 +1,124 @@
+"""Neural UCB (Zhou et al. 2020), Neural Thompson sampling (Zhang et al. 2021), and Neural UCB on pooled data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from fnbandit.algorithms.base import Group, Scored, Trace
+from fnbandit.algorithms.sampling import Normals
+from fnbandit.config import Config
+from fnbandit.covariance import matrices
+from fnbandit.environments import Environment
+from fnbandit.memory import Memory, precisions
+from fnbandit.network import Network
+from fnbandit.rounds.shared import Shared
+from fnbandit.training import check_converged, train, training_memory
+
+
+class NetworkLearners(Group):
+    """Networks that are trained in every iteration: one for each agent, or one for all (`one_group`)."""
+
+    def __init__(self, config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> None:
+        super().__init__(config, environment, agents, shared)
+        self._learners = 1 if self.one_group else len(agents)
+        self.network = Network(config, environment.dim)
+        self._theta_0 = self.network.initial_parameters(config.seed).to(self.like).to(self.network_dtype)
+        self.theta = self._theta_0.repeat(self._learners, 1)
+        """[learners, p]"""
+        observations = config.horizon * len(agents) // self._learners
+        self._inputs = self.theta.new_zeros(self._learners, self.network.padded_dim, observations)
+        self._targets = self.theta.new_zeros(self._learners, observations)
+        self._loss = self._targets.new_zeros(self._learners)
+
+    def saved(self) -> dict[str, int | None]:
+        return super().saved() | {"theta": None, "_inputs": None, "_targets": None}
+
+    def predict(self, contexts: Tensor) -> Tensor:
+        """f(x; theta) of contexts [n, arms, dim] -> [n, arms], in the statistics' precision."""
+        inputs = self.network.inputs(contexts.to(self.network_dtype))
+        return self.network.predict(self.theta, inputs).to(self.dtype)
+
+    def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:
+        shape = (self._learners, len(arms) // self._learners)
+        part = slice((iteration - 1) * shape[1], iteration * shape[1])
+        chosen = self.chosen(contexts, arms).to(self.network_dtype).unflatten(0, shape)
+        self._inputs[:, : self.network.inputs_dim, part] = self.network.inputs(chosen)
+        self._targets[:, part] = rewards.to(self.network_dtype).unflatten(0, shape)
+        stop = self.config.stop_training_after
+        if stop is None or iteration <= stop:
+            start = self._theta_0.expand_as(self.theta) if self.config.training_start == "initial" else self.theta
+            x, y = self._inputs[:, :, : part.stop], self._targets[:, : part.stop]
+            self.theta, self._loss = train(self.config, self.network, start, self._theta_0, x, y)
+
+    def trace(self, start: int, end: int) -> Trace:
+        check_converged(self.config, float(self._loss.sum()), end)
+        return super().trace(start, end)
+
+    @classmethod
+    def parameter_count(cls, config: Config, environment: Environment) -> int:
+        return Network(config, environment.dim).parameter_count
+
+    @classmethod
+    def memory(cls, config: Config, environment: Environment) -> Memory:
+        memory = super().memory(config, environment) + training_memory(config, environment)
+        if not cls.one_group:
+            return memory
+        activations = config.horizon * 2 * config.hidden_layers * config.width
+        return memory + Memory(activations * precisions(config)[1])
+
+
+class NeuralUCB(NetworkLearners):
+    """n independent learners: f(x; theta) + nu sqrt(lambda) ||g(x; theta)/sqrt(m)||_{V^-1},
+
+    with features taken at the current theta and V = lambda I + sum of g g^T / m.
+    """
+
+    def __init__(self, config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> None:
+        super().__init__(config, environment, agents, shared)
+        regularization = config.number("regularization")
+        self._scale = config.number("exploration_local") * regularization**0.5
+        self._covariance = matrices(config).covariance(
+            self._learners, self.network.parameter_count, regularization, self.like
+        )
+
+    def saved(self) -> dict[str, int | None]:
+        return super().saved() | {"_covariance": None}
+
+    def scores(self, iteration: int, contexts: Tensor) -> Scored:
+        prediction = self.predict(contexts)
+        x = self.network.tangent_features(self.theta.to(self.dtype), self.network.inputs(contexts))
+        deviation = self._covariance.quadratic(x).clamp_(min=0).sqrt_()
+        return Scored(prediction + self.bonus(iteration, self._scale * deviation), x)
+
+    def bonus(self, iteration: int, deviation: Tensor) -> Tensor:
+        """What is added to the prediction, [n, arms], given nu times the standard deviation."""
+        return deviation
+
+    def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Tensor) -> None:
+        rows = self.chosen(evidence, arms).unflatten(0, (self._learners, len(arms) // self._learners))
+        self._covariance.absorb_rows(rows)
+        super().learn(iteration, contexts, arms, rewards, evidence)
+
+    @classmethod
+    def memory(cls, config: Config, environment: Environment) -> Memory:
+        numbers = matrices(config).numbers(cls.parameter_count(config, environment))
+        return super().memory(config, environment) + Memory(numbers * precisions(config)[0])
+
+
+class NeuralTS(NeuralUCB):
+    """A draw from N(f(x; theta), nu^2 lambda ||g||^2), independent per arm."""
+
+    def __init__(self, config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> None:
+        super().__init__(config, environment, agents, shared)
+        self._normals = Normals(config.seed, agents, environment.arms, self.like)
+
+    def bonus(self, iteration: int, deviation: Tensor) -> Tensor:
+        return deviation * self._normals.at(iteration)
+
+
+class PooledNeuralUCB(NeuralUCB):
+    """One Neural UCB that chooses for all agents and sees all that they see: what federation is judged by."""
+
+    one_group = True

@@ -1,0 +1,22 @@
+"""A random arm in every iteration: what learning is judged by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fnbandit.algorithms.base import Group, Scored
+from fnbandit.randomness import Purpose, uniforms
+
+
+class Uniform(Group):
+    """n agents that learn nothing."""
+
+    def scores(self, iteration: int, contexts: Tensor) -> Scored:
+        draws = uniforms(self.config.seed, Purpose.EXPLORATION, self.agents, iteration, contexts.shape[1])
+        return Scored(torch.from_numpy(draws).to(self.like))
+
+    def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:
+        pass

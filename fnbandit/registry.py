@@ -1,0 +1,220 @@
+"""The parts that a simulation can be composed of, by name. A new part is a class in its own file and a line here.
+
+Nothing here imports torch: a part's class is imported when it is asked for. Everywhere a name is accepted,
+"package.module:Class" takes a user's own class.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Part:
+    """One choice of its kind."""
+
+    path: str
+    """Where its class is: "package.module:Class\""""
+    title: str
+    """What figures call it"""
+    summary: str
+    """What it is, in a line"""
+    fields: tuple[str, ...] = ()
+    """Fields of Config that matter with it, and not with every other part of its kind"""
+
+
+NETWORKS = ("network", "width", "hidden_layers", "network_dtype", "training_loss", "training_steps", "training_rate",
+            "training_start", "stop_training_after")  # fmt: skip
+MATRICES = ("diagonal", "regularization", "statistics_dtype")
+ROUNDS = ("trigger", "messages", "exploration_global", *MATRICES)
+FEDERATED = (*NETWORKS, *ROUNDS, "weight", "first_iteration_only", "aggregation", "server_momentum",
+             "exploration_local", "use_global", "use_local", "aggregate")  # fmt: skip
+NEURAL = (*NETWORKS, *MATRICES, "exploration_local")
+LINEAR = ("exploration_global", "regularization", "statistics_dtype")
+
+ALGORITHMS = {
+    "fn-ucb": Part(
+        "fnbandit.algorithms.fn_ucb:FNUCB", "FN-UCB",
+        "FN-UCB, Algorithms 1 and 2: every agent hears every agent's local inverse", FEDERATED,
+    ),
+    "fn-ucb-less-comm": Part(
+        "fnbandit.algorithms.fn_ucb:FNUCBLessComm", "FN-UCB (less comm.)",
+        "FN-UCB (Less Comm.), Sec. 3.4: one averaged inverse is broadcast", FEDERATED,
+    ),
+    "dislinucb": Part(
+        "fnbandit.algorithms.distributed_linear:DisLinUCB", "DisLinUCB",
+        "distributed linear UCB (Wang et al. 2019): the same trigger on raw contexts", ROUNDS,
+    ),
+    "neural-ucb": Part(
+        "fnbandit.algorithms.neural:NeuralUCB", "Neural UCB",
+        "Neural UCB, one independent learner per agent", NEURAL,
+    ),
+    "neural-ts": Part(
+        "fnbandit.algorithms.neural:NeuralTS", "Neural TS",
+        "Neural Thompson sampling, one independent learner per agent", NEURAL,
+    ),
+    "neural-epsilon-greedy": Part(
+        "fnbandit.algorithms.epsilon_greedy:NeuralEpsilonGreedy", "Neural ε-greedy",
+        "a network's best guess, a random arm with probability epsilon, one learner per agent",
+        (*NETWORKS, "regularization", "epsilon"),
+    ),
+    "linear-ucb": Part(
+        "fnbandit.algorithms.linear:LinearUCB", "Linear UCB",
+        "linear UCB on raw contexts, one independent learner per agent", LINEAR,
+    ),
+    "linear-ts": Part(
+        "fnbandit.algorithms.linear:LinearTS", "Linear TS",
+        "linear Thompson sampling, one independent learner per agent", LINEAR,
+    ),
+    "kernel-ucb": Part(
+        "fnbandit.algorithms.kernel:KernelUCB", "Kernel UCB",
+        "kernelised UCB with exp(-||x-x'||), one independent learner per agent", LINEAR,
+    ),
+    "kernel-ts": Part(
+        "fnbandit.algorithms.kernel:KernelTS", "Kernel TS",
+        "kernelised Thompson sampling, one independent learner per agent", LINEAR,
+    ),
+    "pooled-neural-ucb": Part(
+        "fnbandit.algorithms.neural:PooledNeuralUCB", "pooled Neural UCB",
+        "Neural UCB that sees the raw data of all agents: the bound for federation", NEURAL,
+    ),
+    "random": Part(
+        "fnbandit.algorithms.uniform:Uniform", "random",
+        "a random arm in every iteration: what learning is judged by",
+    ),
+}  # fmt: skip
+
+FUNCTION = ("arms", "dim", "noise")
+ENVIRONMENTS = {
+    "cosine": Part("fnbandit.environments.functions:cosine", "cosine", "h(x) = cos(3 <a, x>) on the unit sphere",
+                   FUNCTION),
+    "square": Part("fnbandit.environments.functions:square", "square", "h(x) = 10 <a, x>^2 on the unit sphere",
+                   FUNCTION),
+    "shuttle": Part("fnbandit.environments.tables:shipped", "shuttle",
+                    "UCI Statlog (Shuttle): 58,000 rows, 9 features, 7 classes"),
+    "magic": Part("fnbandit.environments.tables:shipped", "magic",
+                  "UCI MAGIC Gamma Telescope: 19,020 rows, 10 features, 2 classes"),
+    "wheel": Part("fnbandit.environments.wheel:Wheel", "wheel",
+                  "the wheel bandit (Riquelme et al. 2018): 5 arms, a rare region where one of them pays",
+                  ("wheel_delta", "noise")),
+}  # fmt: skip
+OWN_TABLE = Part("fnbandit.environments.tables:own", "table", "a classification table (.parquet or .csv)", ("label",))
+
+TRIGGERS = {
+    "logdet": Part("fnbandit.rounds.triggers:LogDeterminant", "exact trigger",
+                   "(t - t_last) * log det ratio > D (Alg. 1, line 11)", ("threshold",)),
+    "diagonal": Part("fnbandit.rounds.triggers:DiagonalLogDeterminant", "diagonal trigger",
+                     "the same on the matrices' diagonals (the paper's experiments)", ("threshold",)),
+    "always": Part("fnbandit.rounds.triggers:Always", "always communicating", "a round in every iteration"),
+    "period": Part("fnbandit.rounds.triggers:Period", "", "a round every `period` iterations", ("period",)),
+    "budget": Part("fnbandit.rounds.triggers:Budget", "budget", "at most `round_budget` rounds, by log det gain",
+                   ("round_budget",)),
+}  # fmt: skip
+
+WEIGHTS = {
+    "ramp": Part("fnbandit.rounds.weights:Ramp", "", "rises linearly with the iterations", ("ramp",)),
+    "theory": Part("fnbandit.rounds.weights:DomainRatio", "theory's α", "Sec. 3.3's ratio of uncertainties",
+                   ("domain_sample",)),
+    "constant": Part("fnbandit.rounds.weights:Constant", "", "weight_value, always", ("weight_value",)),
+}  # fmt: skip
+
+AGGREGATIONS = {
+    "mean": Part("fnbandit.rounds.aggregation:Mean", "mean", "the average (Alg. 2, line 4)"),
+    "median": Part("fnbandit.rounds.aggregation:Median", "median", "the median of every coordinate"),
+    "trimmed-mean": Part("fnbandit.rounds.aggregation:TrimmedMean", "trimmed mean",
+                         "the mean of every coordinate without its extremes", ("trim",)),
+    "geometric-median": Part("fnbandit.rounds.aggregation:GeometricMedian", "geometric median",
+                             "the point with the least sum of distances (Weiszfeld)"),
+}  # fmt: skip
+
+MESSAGES = {
+    "exact": Part("fnbandit.rounds.channels:Exact", "exact", "matrices as the paper sends them"),
+    "factored": Part("fnbandit.rounds.channels:Factored", "factored", "factors of new rows where they are fewer"),
+    "quantized": Part("fnbandit.rounds.channels:Quantized", "quantized",
+                      "what agents send, rounded stochastically to message_bits per number", ("message_bits",)),
+}  # fmt: skip
+
+KINDS: dict[str, dict[str, Part]] = {
+    "algorithm": ALGORITHMS,
+    "environment": ENVIRONMENTS,
+    "trigger": TRIGGERS,
+    "weight": WEIGHTS,
+    "aggregation": AGGREGATIONS,
+    "messages": MESSAGES,
+}
+"""The fields of Config that name a part, and what they accept."""
+
+
+def part_of(kind: str, name: str) -> Part:
+    """The part that a field names; a user's own ("package.module:Class") is titled by its class."""
+    if name in KINDS[kind]:
+        return KINDS[kind][name]
+    if kind == "environment" and is_table(name):
+        return OWN_TABLE
+    return Part(name, name.partition(":")[2], name)
+
+
+def is_table(name: str) -> bool:
+    """Whether an environment's name is the path of a table."""
+    return name.endswith((".parquet", ".csv"))
+
+
+def find(kind: str, name: str) -> Any:
+    """The class (or function) of a part; modules of the working directory count for a user's own."""
+    return imported(kind, name, part_of(kind, name).path)
+
+
+def imported(kind: str, name: str, path: str) -> Any:
+    """What "package.module:Name" stands for; a ValueError of one line where there is no such thing."""
+    module_name, _, attribute = path.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{kind}={name!r}: cannot import it ({error}); expected package.module:Name") from None
+    if not callable(found):
+        raise ValueError(f"{kind}={name!r}: is no class and no function; expected package.module:Name")
+    return found
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise one line, with the nearest known name, on a name that no part of a kind has."""
+    own = ":" in name or (kind == "environment" and is_table(name))
+    if not own and name not in KINDS[kind]:
+        others = ["path/to/table.parquet", "path/to/table.csv"] if kind == "environment" else []
+        raise ValueError(unknown(kind, name, [*KINDS[kind], *others, "package.module:Name"]))
+
+
+def without_effect(settings: dict[str, Any]) -> dict[str, str]:
+    """The fields that change nothing in a Config with these settings, and the choice that makes each of them idle.
+
+    Example: without_effect({"trigger": "always"})["threshold"] is "trigger=always".
+    """
+    idle: dict[str, str] = {}
+    for kind, parts in KINDS.items():
+        name = str(settings.get(kind))
+        others = [*parts.values(), OWN_TABLE] if kind == "environment" else list(parts.values())
+        optional = {field for part in others for field in part.fields}
+        if kind in idle:
+            idle |= dict.fromkeys(optional, idle[kind])
+        elif name in parts or (kind == "environment" and is_table(name)):
+            idle |= dict.fromkeys(optional - set(part_of(kind, name).fields), f"{kind}={name}")
+        elif kind == "environment":
+            idle |= dict.fromkeys(optional - set(FUNCTION), f"{kind}={name}")
+    return idle
+
+
+def unknown(field: str, value: object, accepted: Iterable[str]) -> str:
+    """One line that names the field, the value, the nearest known name and what is accepted."""
+    accepted = list(accepted)
+    near = difflib.get_close_matches(str(value), accepted, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"{field}={value!r} is unknown{hint}; accepted: {', '.join(accepted)}"

@@ -1,0 +1,156 @@
+"""What a simulation hands over: segments of finished iterations, rounds, and everything together at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fnbandit.algorithms.base import Trace
+from fnbandit.config import Config
+from fnbandit.rounds.messages import Cost
+
+COSTS = tuple(Cost.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something that agents report with their uploads; a round records its mean over agents."""
+
+    name: str
+    """Its key in `Upload.report`, and its column in rounds.parquet"""
+    metric: str
+    """Its name in MLflow"""
+
+
+QUANTITIES = (Quantity("loss", "training/loss"),)
+"""loss: the mean squared error of the training"""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One communication round."""
+
+    iteration: int
+    """The iteration in which it took place"""
+    length: int
+    """Iterations of the epoch that it ended"""
+    triggered: tuple[int, ...]
+    """The agents that asked for it; all of them where its iteration was known before"""
+    measure: float
+    """The largest of what the trigger measured"""
+    level: float
+    """What the trigger compared it with (D); NaN where it compared nothing"""
+    cost: Cost
+    quantities: dict[str, float]
+    """Means over agents of what they reported; NaN for what nobody did"""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Finished iterations start + 1 to end of all agents: an epoch with the round that ended it, or a part of one."""
+
+    start: int
+    end: int
+    trace: Trace
+    round: Round | None
+    seconds: float
+    theta: np.ndarray | None = None
+    """theta_sync,NN, with the last segment of a simulation"""
+
+    def after(self, iteration: int) -> Segment:
+        """What of it lies after an iteration."""
+        skip = max(0, iteration - self.start)
+        trace = Trace(*(values[skip:] for values in vars(self.trace).values()))
+        return replace(self, start=self.start + skip, trace=trace)
+
+
+@dataclass(frozen=True)
+class Communication:
+    """What the rounds cost; each array has one entry per round."""
+
+    messages_up: np.ndarray
+    messages_down: np.ndarray
+    numbers_up: np.ndarray
+    numbers_down: np.ndarray
+    bytes_up: np.ndarray
+    bytes_down: np.ndarray
+
+    @classmethod
+    def of(cls, rounds: list[Round]) -> Communication:
+        return cls(**{name: np.array([getattr(r.cost, name) for r in rounds], dtype=np.int64) for name in COSTS})
+
+    @property
+    def total(self) -> Cost:
+        """All rounds together."""
+        return Cost(**{name: int(getattr(self, name).sum()) for name in COSTS})
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished simulation; arrays are [iterations, agents]."""
+
+    config: Config
+    """With every 'theory' replaced by its number"""
+    arms: np.ndarray
+    rewards: np.ndarray
+    regret: np.ndarray
+    """h(best) - h(chosen), without noise"""
+    weight: np.ndarray
+    """alpha, [iterations]"""
+    round_records: list[Round]
+    theta: np.ndarray | None
+    """theta_sync,NN after the last round"""
+    seconds: float
+
+    @property
+    def rounds(self) -> list[int]:
+        """Iterations in which a communication round took place."""
+        return [r.iteration for r in self.round_records]
+
+    @property
+    def communication(self) -> Communication:
+        return Communication.of(self.round_records)
+
+    def summary(self) -> str:
+        """How good, how many rounds, how many bytes, how long."""
+        config, total = self.config, self.communication.total
+        final = self.regret.sum(0)
+        error = final.std() / np.sqrt(len(final))
+        return "\n".join(
+            (
+                f"{config.algorithm} on {config.environment}, {config.agents} agents, {config.horizon} iterations",
+                f"  regret per agent   {final.mean():.2f} (standard error over agents {error:.2f})",
+                f"  rounds             {len(self.rounds)}",
+                f"  bytes              {total.bytes_up:,} up, {total.bytes_down:,} down",
+                f"  seconds            {self.seconds:.1f}",
+            )
+        )
+
+
+def joined(traces: list[Trace]) -> Trace:
+    """The traces of groups side by side, in agent order."""
+    return Trace(
+        arms=np.concatenate([trace.arms for trace in traces], axis=1),
+        rewards=np.concatenate([trace.rewards for trace in traces], axis=1),
+        regret=np.concatenate([trace.regret for trace in traces], axis=1),
+        weight=traces[0].weight,
+    )
+
+
+def collect(config: Config, segments: Iterable[Segment]) -> Result:
+    """A Result from all segments of a simulation. `config` is resolved."""
+    began = time.perf_counter()
+    segments = list(segments)
+    return Result(
+        config=config,
+        arms=np.concatenate([segment.trace.arms for segment in segments]),
+        rewards=np.concatenate([segment.trace.rewards for segment in segments]),
+        regret=np.concatenate([segment.trace.regret for segment in segments]),
+        weight=np.concatenate([segment.trace.weight for segment in segments]),
+        round_records=[segment.round for segment in segments if segment.round is not None],
+        theta=segments[-1].theta,
+        seconds=time.perf_counter() - began,
+    )

@@ -1,0 +1,103 @@
+"""What broadcasts have told the agents of a process, which they hold in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fnbandit.config import Config
+from fnbandit.covariance import Estimate, Lift, LocalInverses, matrices
+from fnbandit.registry import find
+from fnbandit.rounds.channels import Exact
+from fnbandit.rounds.messages import Broadcast, Contents, Size
+from fnbandit.rounds.triggers import Moment, Trigger
+from fnbandit.state import State, prefixed, unprefixed
+
+
+@dataclass(frozen=True)
+class Networks:
+    """What UCB^b adds to what agents share: an initial theta and everybody's local inverses."""
+
+    theta: Tensor
+    """theta_0 [p], in the network's precision"""
+    inverses: LocalInverses
+
+
+class Shared:
+    """W_sync, B_sync, theta_sync,NN, alpha and the local inverses; and the parts that rounds are made of.
+
+    One per process: its agents share it, and in one process the server too. `apply` is a deterministic
+    function of the broadcasts, so that all copies hold the same bits.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        lift: Lift,
+        parameters: int,
+        like: Tensor,
+        up: Contents,
+        down: Contents,
+        networks: Networks | None = None,
+    ) -> None:
+        self.lift = lift
+        self.trigger: Trigger = find("trigger", config.trigger)(config)
+        self.channel: Exact = find("messages", config.messages)(config, parameters, lift)
+        self._up, self._down = up, down
+        regularization = config.number("regularization")
+        self.estimate: Estimate = matrices(config).estimate(
+            parameters, regularization, like, lift, self.trigger.needs_diagonal
+        )
+        """V_last and B_sync"""
+        self.theta = None if networks is None else networks.theta
+        """theta_sync,NN [p], in the network's precision"""
+        self.inverses = None if networks is None else networks.inverses
+        """What UCB^b's norm is made of"""
+        self.weight: Tensor | float = 0.0
+        """alpha, as the last round broadcast it"""
+        self.last_round = 0
+        """t_last"""
+        self.rounds = 0
+        """Rounds so far"""
+
+    def moment(self, iteration: int) -> Moment:
+        """Where an iteration stands among the rounds."""
+        return Moment(iteration, self.last_round, self.rounds)
+
+    def sizes(self, rows: int) -> tuple[Size, Size]:
+        """Of one agent's upload, and of one broadcast, in a round that ends an epoch of so many iterations."""
+        return self.channel.up(self._up, rows), self.channel.down(self._down, rows)
+
+    def apply(self, broadcast: Broadcast, own: range) -> None:
+        """Take in a round (Alg. 1, lines 17-18); agents in `own` have brought their own local inverses up to date."""
+        if broadcast.news is not None and broadcast.sum_of_moments is not None:
+            self.estimate.apply(broadcast.news, broadcast.sum_of_moments)
+        if self.inverses is not None and broadcast.inverses is not None:
+            self.inverses.apply(broadcast.inverses, own)
+        self.theta = broadcast.theta
+        self.weight = broadcast.weight
+        self.last_round = broadcast.iteration
+        self.rounds += 1
+
+    def state(self) -> State:
+        """Everything that `load` needs to go on with the same bits."""
+        tensors = {
+            "weight": torch.as_tensor(self.weight, dtype=torch.float64),
+            "last_round": torch.tensor(self.last_round),
+            "rounds": torch.tensor(self.rounds),
+            **prefixed("estimate", self.estimate.state()),
+        }
+        if self.theta is not None and self.inverses is not None:
+            tensors |= {"theta": self.theta, **prefixed("inverses", self.inverses.state())}
+        return tensors
+
+    def load(self, state: State) -> None:
+        """Take over another copy's `state`."""
+        self.weight = state["weight"].to(self.estimate.sum_of_moments)
+        self.last_round, self.rounds = int(state["last_round"]), int(state["rounds"])
+        self.estimate.load(unprefixed("estimate", state))
+        if self.theta is not None and self.inverses is not None:
+            self.theta = state["theta"].to(self.theta)
+            self.inverses.load(unprefixed("inverses", state))

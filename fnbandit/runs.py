@@ -1,0 +1,165 @@
+"""A run: one simulation as a stream of segments, restored from checkpoints and saved to them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fnbandit.capacity import check_local
+from fnbandit.checkpoints import CheckpointError, CheckpointStore, Due, Snapshot
+from fnbandit.config import Config
+from fnbandit.environments import as_environment, make_environment
+from fnbandit.presets import THEORY_FIELDS
+from fnbandit.results import Result, Round, Segment, collect
+from fnbandit.rounds.server import Server
+from fnbandit.simulation import LocalCohort, one_thread, run_segments
+from fnbandit.state import State, on_host
+from fnbandit.theory import resolve
+
+
+@dataclass(frozen=True)
+class Checkpointing:
+    """Where and how often to save; `location` is a directory or a URI."""
+
+    location: str | None = None
+    seconds: float = 60.0
+    rounds: int = 0
+    """Also every so many rounds; 0: by time only"""
+
+
+class Run(ABC):
+    """One simulation. `environment` takes a user's own environment or reward function instead of a name."""
+
+    def __init__(
+        self,
+        config: Config,
+        checkpointing: Checkpointing | None = None,
+        resume: bool = False,
+        environment: Any = None,
+    ) -> None:
+        if environment is not None:
+            config = config.replace(environment=name_of(environment))
+        self.own_environment = None if environment is None else as_environment(config, environment)
+        self.environment = self.own_environment or make_environment(config)
+        self.checkpointing = checkpointing or Checkpointing()
+        location = self.checkpointing.location
+        self._store = CheckpointStore(location) if location else None
+        if self._store and not resume and not self._store.empty():
+            raise CheckpointError(
+                f"checkpoint={location!r}: has checkpoints of an earlier run; resume it or go elsewhere"
+            )
+        self._snapshot = self._store.latest() if self._store and resume else None
+        if self._snapshot is not None:
+            if self._snapshot.config.replace(device=config.device) != resolved_like(config, self._snapshot.config):
+                raise CheckpointError(f"checkpoint={location!r}: belongs to another config")
+            self.config = self._snapshot.config.replace(device=config.device)
+        else:
+            self.config = resolve(config, self.environment)
+        self._rounds: list[Round] = []
+        self._weight: list[np.ndarray] = []
+        self._delivered = 0
+
+    @abstractmethod
+    def segments(self) -> Iterator[Segment]:
+        """Every segment from the first iteration on, each once; a resumed run's earlier ones come at once."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> str:
+        """How the agents sit."""
+
+    def _restored(self) -> Iterator[Segment]:
+        if self._snapshot is not None:
+            for segment in self._snapshot.segments():
+                yield self._deliver(segment)
+
+    def _deliver(self, segment: Segment) -> Segment:
+        self._delivered = segment.end
+        self._weight.append(segment.trace.weight)
+        if segment.round is not None:
+            self._rounds.append(segment.round)
+        return segment
+
+    def _save(self, iteration: int, agents: State, server: State) -> None:
+        if self._store is None:
+            return
+        self._snapshot = Snapshot(
+            config=self.config,
+            iteration=iteration,
+            agents=agents,
+            server=server,
+            weight=np.concatenate(self._weight)[:iteration],
+            rounds=[r for r in self._rounds if r.iteration <= iteration],
+        )
+        self._store.save(self._snapshot)
+
+    def clear(self) -> None:
+        """Forget the checkpoints of a run that is finished."""
+        if self._store is not None:
+            self._store.clear()
+
+    @property
+    def _start(self) -> int:
+        return 0 if self._snapshot is None else self._snapshot.iteration
+
+    def result(self) -> Result:
+        """Run to the end and collect everything."""
+        return collect(self.config, self.segments())
+
+
+def name_of(environment: Any) -> str:
+    """What a config says of a user's own environment: "module:name" of its class or function."""
+    named = environment if hasattr(environment, "__qualname__") else type(environment)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def resolved_like(config: Config, resolved: Config) -> Config:
+    """The config with its 'theory' fields as a checkpoint has resolved them."""
+    names = [name for name in THEORY_FIELDS if getattr(config, name) == "theory"]
+    return config.replace(**{name: getattr(resolved, name) for name in names})
+
+
+def can_save(segment: Segment, config: Config, server: Server | None) -> bool:
+    """Whether a simulation's state can be saved after a segment."""
+    return (segment.round is not None or server is None) and segment.end < config.horizon
+
+
+class LocalRun(Run):
+    """A simulation in this process, the agents in `groups` groups (the same bits for any number)."""
+
+    layout = "in one process"
+
+    def __init__(self, config: Config, *args: Any, groups: int = 1, **more: Any) -> None:
+        super().__init__(config, *args, **more)
+        self._groups = groups
+
+    def segments(self) -> Iterator[Segment]:
+        check_local(self.config, self.environment)
+        with one_thread():
+            cohort = LocalCohort(self.config, self.environment, self._groups)
+            server = None if cohort.shared is None else Server(self.config, cohort.shared)
+            if self._snapshot is not None:
+                if server is not None:
+                    server.load(self._snapshot.server)
+                cohort.load(self._snapshot.iteration, self._snapshot.agents)
+            yield from self._restored()
+            due = Due(self.checkpointing.seconds, self.checkpointing.rounds)
+            for segment in run_segments(self.config, cohort, server, self._start):
+                yield self._deliver(segment)
+                if self._store and can_save(segment, self.config, server) and due.now():
+                    self._save(segment.end, on_host(cohort.state()), on_host(server.state()) if server else {})
+
+
+def simulate(config: Config, environment: Any = None, groups: int = 1) -> Result:
+    """Run a whole simulation in this process.
+
+    `environment` takes an own task in place of `config.environment`: an object with arms, dim, block and
+    domain (`fnbandit.environments.Environment`), or a reward function h(x) for rows x on the unit sphere:
+
+        simulate(Config(agents=4, horizon=100), environment=lambda x: x[:, 0] ** 2)
+    """
+    return LocalRun(config, environment=environment, groups=groups).result()

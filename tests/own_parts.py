@@ -1,0 +1,75 @@
+"""Parts as a user would write them, in a module of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from fnbandit import Block, Group, Scored
+from fnbandit.rounds.aggregation import Aggregation
+from fnbandit.rounds.channels import Exact
+from fnbandit.rounds.triggers import Trigger
+from fnbandit.rounds.weights import Weight
+
+
+class MeanReward(Group):
+    """Pulls the arm whose rewards have been best on average, every arm first."""
+
+    def __init__(self, config, environment, agents, shared=None):
+        super().__init__(config, environment, agents, shared)
+        self.sums = self.like.new_zeros(len(agents), environment.arms)
+        self.counts = torch.zeros_like(self.sums)
+
+    def saved(self):
+        return super().saved() | {"sums": None, "counts": None}
+
+    def scores(self, iteration, contexts):
+        return Scored(torch.where(self.counts > 0, self.sums / self.counts.clamp(min=1), torch.inf))
+
+    def learn(self, iteration, contexts, arms, rewards, evidence):
+        self.sums[self.index, arms] += rewards
+        self.counts[self.index, arms] += 1
+
+
+class PrimeTrigger(Trigger):
+    measures = False
+
+    def next_round(self, last_round):
+        return next(n for n in range(last_round + 1, 10**6) if n > 1 and all(n % d for d in range(2, n)))
+
+
+class HalfWeight(Weight):
+    def at(self, iteration, last_round, broadcast):
+        return 0.5
+
+
+class FirstAgent(Aggregation):
+    def __call__(self, values, last):
+        return values[0]
+
+
+class Free(Exact):
+    def up(self, contents, rows):
+        size = super().up(contents, rows)
+        return type(size)(size.numbers, 0)
+
+
+class TwoArms:
+    """An environment object: arm 1 pays 1, arm 0 nothing."""
+
+    arms, dim = 2, 3
+
+    def __init__(self, config=None):
+        pass
+
+    def block(self, agent, index):
+        random = np.random.default_rng([agent, index])
+        means = np.tile([0.0, 1.0], (32, 1))
+        return Block(random.normal(size=(32, 2, 3)), means, np.zeros(32))
+
+    def domain(self, count):
+        return np.random.default_rng(0).normal(size=(count, 3))
+
+
+def first_coordinate(x):
+    return x[:, 0]

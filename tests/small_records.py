@@ -1,0 +1,46 @@
+"""Records of runs whose numbers are checkable by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from fnbandit import Config
+from fnbandit.records import ROUNDS, TRACE, RunRecord
+
+
+def record(
+    regret, rounds=(), label: str | None = None, status="finished", weight=0.0, mean: bool = False, **fields
+) -> RunRecord:
+    """A run with this regret [iterations, agents] and rounds in these iterations."""
+    regret = np.array(regret, dtype=float)
+    iterations, agents = regret.shape
+    config = Config(agents=agents, horizon=max(1, iterations), **fields)
+    numbers = np.arange(1, iterations + 1, dtype=np.int32)
+    weights = np.broadcast_to(weight, iterations)
+    if mean:
+        columns = [numbers, [None] * iterations, [None] * iterations, regret.mean(1), regret.mean(1), weights]
+    else:
+        each = np.tile(np.arange(agents, dtype=np.int32), iterations)
+        regret_rows = regret.ravel()
+        columns = [np.repeat(numbers, agents), each, each, regret_rows, regret_rows, np.repeat(weights, agents)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, TRACE, strict=True)]
+    lengths = np.diff([0, *rounds])
+    rows = [{"iteration": end, "epoch_length": int(length)} for end, length in zip(rounds, lengths, strict=True)]
+    summary = {
+        "version": "1",
+        "status": status,
+        "label": label,
+        "config": dataclasses.asdict(config),
+        "iterations": iterations,
+        "regret": float(regret.sum(0).mean()) if iterations else 0.0,
+        "rounds": len(rounds),
+        "bytes_up": 1000 * agents * len(rounds),
+        "bytes_down": 2000 * agents * len(rounds),
+    }
+    return RunRecord(
+        Path("nowhere"), summary, pa.Table.from_arrays(arrays, schema=TRACE), pa.Table.from_pylist(rows, ROUNDS)
+    )

@@ -1,0 +1,90 @@
+"""Training against autograd: both losses, all agents at once, in one piece or in several."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+import torch
+from helpers import rows
+
+from fnbandit import Config, training
+from fnbandit.environments import make_environment
+from fnbandit.network import Network
+from fnbandit.training import check_converged, train, training_memory
+
+DIM = 5
+
+
+def history(network: Network, contexts: torch.Tensor) -> torch.Tensor:
+    """Contexts [n, t, d] as the inputs that training reads."""
+    inputs = contexts.new_zeros(len(contexts), network.padded_dim, contexts.shape[1])
+    inputs[:, : network.inputs_dim] = network.inputs(contexts)
+    return inputs
+
+
+@pytest.mark.parametrize("loss", ["mean", "paper"])
+@pytest.mark.parametrize(("kind", "layers"), [("standard", 1), ("standard", 2), ("ntk", 1), ("ntk", 2)])
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_training_is_that_of_autograd(loss, kind, layers, count):
+    rate = 0.001 if loss == "paper" else 0.02
+    config = Config(network=kind, hidden_layers=layers, width=6, dim=DIM, training_loss=loss, training_steps=7,
+                    training_rate=rate, network_dtype="float64")  # fmt: skip
+    network = Network(config, DIM)
+    initial = network.initial_parameters(0)
+    start = initial + rows(3, network.parameter_count) / 10
+    contexts, y = rows(3, count, DIM, seed=1), rows(3, count, seed=2)
+    theta, error = train(config, network, start, initial, history(network, contexts), y)
+    for i in range(3):
+        expected = oracle.train(config, start[i], initial, contexts[i].numpy(), y[i].numpy())
+        np.testing.assert_allclose(theta[i], expected, rtol=1e-10, atol=1e-12)
+        # What is reported is the error before the last step.
+        before = oracle.train(config.replace(training_steps=6), start[i], initial, contexts[i].numpy(), y[i].numpy())
+        residual = oracle.network(config, before, contexts[i]) - y[i]
+        assert error[i].item() == pytest.approx(residual.square().mean().item(), rel=1e-9)
+
+
+def test_no_steps_leave_the_start_and_report_its_error():
+    config = Config(width=4, dim=DIM, training_steps=0, network_dtype="float64")
+    network = Network(config, DIM)
+    start, contexts, y = rows(2, network.parameter_count), rows(2, 3, DIM), rows(2, 3)
+    theta, error = train(config, network, start, start[0], history(network, contexts), y)
+    assert torch.equal(theta, start)
+    for i in range(2):
+        residual = oracle.network(config, start[i], contexts[i]) - y[i]
+        assert error[i].item() == pytest.approx(residual.square().mean().item(), rel=1e-12)
+
+
+def test_in_pieces_it_is_the_same_bits(monkeypatch):
+    config = Config(width=6, dim=DIM)
+    network = Network(config, DIM)
+    initial = network.initial_parameters(0).float()
+    start = initial.repeat(7, 1)
+    x, y = history(network, rows(7, 20, DIM).float()), rows(7, 20).float()
+    whole = train(config, network, start, initial, x, y)
+    for cache in (1, 5_000, 11_000):
+        monkeypatch.setattr(training, "CACHE", cache)
+        for found, expected in zip(train(config, network, start, initial, x, y), whole, strict=True):
+            assert torch.equal(found, expected)
+
+
+def test_a_divergence_is_a_nan_of_its_agent_and_an_error_on_the_host():
+    config = Config(width=4, dim=DIM, training_rate=50.0, training_steps=200)
+    network = Network(config, DIM)
+    start = torch.stack([torch.zeros(network.parameter_count), rows(network.parameter_count).float()])
+    theta, error = train(config, network, start, start[0], history(network, rows(2, 3, DIM).float()), torch.zeros(2, 3))
+    assert error.isnan().tolist() == [False, True]
+    assert theta[0].abs().max() == 0
+    with pytest.raises(ValueError, match="training_rate=50.0: training diverged at iteration 3; try a smaller rate"):
+        check_converged(config, float(error.sum()), 3)
+    check_converged(config, 0.1, 3)
+
+
+def test_memory_by_hand():
+    config = Config(horizon=100, dim=10, width=20)
+    # 10 inputs and the ones, padded to 16; the rewards; six rows of 241 parameters; in single precision.
+    needs = training_memory(config, make_environment(config))
+    assert needs.per_agent == 4 * (100 * (16 + 1) + 6 * 241)
+    double = training_memory(config.replace(network_dtype="float64"), make_environment(config))
+    assert double.per_agent == 2 * needs.per_agent
+    assert double.shared == needs.shared > 0
