@@ -13,6 +13,7 @@ import json
 import re
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ import safetensors.torch
 
 from fnbandit.algorithms.base import Trace
 from fnbandit.config import Config
-from fnbandit.results import Round, Segment
+from fnbandit.results import QUANTITIES, Round, Segment
 from fnbandit.rounds.messages import Cost
 from fnbandit.state import State
 
@@ -169,7 +170,7 @@ class CheckpointStore:
             if hashlib.sha256(data).hexdigest() != checksum:
                 raise ValueError(f"{name} has been truncated or altered")
             tensors[name] = safetensors.torch.load(data)
-        rounds = [Round(**{**r, "triggered": tuple(r["triggered"]), "cost": Cost(**r["cost"])}) for r in body["rounds"]]
+        rounds = [_round(record) for record in body["rounds"]]
         return Snapshot(
             config=Config(**body["config"]),
             iteration=body["iteration"],
@@ -182,3 +183,10 @@ class CheckpointStore:
     def _read(self, path: str) -> bytes:
         with self._fs.open_input_stream(path) as stream:
             return stream.read()
+
+
+def _round(record: dict[str, Any]) -> Round:
+    """A round as a manifest has it."""
+    quantities = {quantity.name: record["quantities"][quantity.name] for quantity in QUANTITIES}
+    parts = {"triggered": tuple(record["triggered"]), "cost": Cost(**record["cost"]), "quantities": quantities}
+    return Round(**record | parts)

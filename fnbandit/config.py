@@ -18,6 +18,7 @@ from fnbandit.validation import (
     MessagesName,
     Natural,
     NotNegative,
+    OptimizerName,
     Positive,
     Probability,
     Share,
@@ -54,6 +55,9 @@ class Config:
     """m, units per hidden layer."""
     hidden_layers: Count = 1
     """Hidden layers; the paper's depth L is one more."""
+    initialization: Literal["auto", "normal", "scaled"] = "auto"
+    """Of network=standard: entries N(0, 1), or N(0, 2 / fan-in) above the first hidden layer; auto: normal for one
+    hidden layer, as in the paper, scaled for more, which would explode."""
     diagonal: bool = False
     """Keep only the diagonal of every matrix (Sec. 3.4)."""
     regularization: Positive | Theory = 0.1
@@ -71,7 +75,9 @@ class Config:
     first_iteration_only: bool = False
     """alpha > 0 only in the first iteration of an epoch, the version that Theorem 1 analyses."""
     domain_sample: Annotated[int, Field(ge=2)] = 512
-    """Points on which weight=theory looks for the smallest and largest uncertainty."""
+    """Points of the domain on which weight=theory looks for the smallest and largest uncertainty."""
+    received_sample: Natural = 2048
+    """Contexts that an agent has received on which weight=theory looks, too: of evenly spaced iterations; 0: none."""
     trigger: TriggerName = "always"
     """When to communicate: logdet, diagonal (log det ratio > D, exactly or on diagonals), always, period, budget."""
     threshold: NotNegative | Theory = 5.0
@@ -91,11 +97,27 @@ class Config:
     message_bits: Annotated[int, Field(ge=2, le=16)] = 8
     """Bits per number of messages=quantized."""
     training_loss: Literal["mean", "paper"] = "mean"
-    """mean: mean squared error with weight decay lambda/t; paper: Eq. (1)."""
-    training_steps: Natural | Theory = 30
-    """J, gradient steps per training; theory: App. C.1."""
+    """mean: mean squared error with weight decay lambda/t; paper: Eq. (1), with a pull m lambda to theta_0."""
+    training_optimizer: OptimizerName = "gd"
+    """gd: gradient descent; adam: Adam, its moments from zero in each round."""
+    training_steps: Natural | Theory | Literal["auto"] = 30
+    """J, steps per training; theory: App. C.1; auto: as many as what is new since the last training asks for."""
+    training_effort: Positive = 3000.0
+    """training_steps=auto: steps while a history grows e-fold."""
+    training_cap: Count = 300
+    """training_steps=auto: the most steps of one training."""
+    training_least: Count = 50
+    """training_steps=auto: a round with fewer steps due trains nothing, and saves them up."""
     training_rate: Positive | Theory = 0.1
     """eta, the learning rate; theory: App. C.1."""
+    training_schedule: Literal["constant", "linear"] = "constant"
+    """The rate within one training: constant, or falling linearly to 0."""
+    training_fade: NotNegative = 0.0
+    """After t observations the rate is divided by sqrt(1 + t / fade); 0: it stays."""
+    training_decay: NotNegative | Literal["lambda"] = "lambda"
+    """What stands for lambda in the loss."""
+    reward_unit: Literal["one", "rms"] = "one"
+    """What an agent measures rewards in, for training and bonuses: 1, or the root mean square of those it has had."""
     training_start: Literal["initial", "own", "aggregate"] = "aggregate"
     """Where training starts: theta_0, the agent's own last parameters, or the aggregate."""
     stop_training_after: Natural | None = None
@@ -106,10 +128,10 @@ class Config:
     """False removes UCB^b (Fig. 1c)."""
     aggregate: bool = True
     """False uses the agent's own theta_i in UCB^b (Fig. 1c)."""
-    norm_bound: NotNegative = 1.0
-    """B of the theory's nu: bound on sqrt(2 h^T H^-1 h)."""
-    noise_bound: NotNegative = 0.01
-    """R of the theory's nu: the noise is R-sub-Gaussian."""
+    norm_bound: NotNegative | Theory = 1.0
+    """B of the theory's nu, at least sqrt(2 h^T H^-1 h); theory: that, on contexts that agents receive."""
+    noise_bound: NotNegative | Theory = 0.01
+    """R of the theory's nu: the noise is R-sub-Gaussian; theory: as the environment makes it."""
     delta: Probability = 0.1
     """Failure probability of the theory's nu."""
     device: str = "auto"
@@ -120,6 +142,9 @@ class Config:
     """Precision of the networks and their training."""
     label: str = "class"
     """The label column of an own table."""
+    standardization: Literal["auto", "paper", "columns", "none"] = "auto"
+    """Of a table's features: columns to zero mean and unit variance; paper: rows to unit length before; auto: paper for
+    the two shipped tables, columns for an own one."""
     wheel_delta: Share = 0.95
     """environment=wheel: the radius of the inner disc, in which the first arm is the best."""
     epsilon: Share = 0.05

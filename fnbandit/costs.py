@@ -87,7 +87,9 @@ def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
     p, rows = network.parameter_count, config.agents * k
     work = Work()
     if config.use_local:
-        work += Work(single=config.number("training_steps") * n * t * network.flops)
+        # With training_steps=auto: the effort that one more iteration asks for.
+        steps = config.training_effort / t if config.training_steps == "auto" else config.number("training_steps")
+        work += Work(single=steps * n * t * network.flops)
     if config.diagonal:
         return work + Work(double=10 * config.agents * p, traffic=8 * 4 * config.agents * p)
     q = met_rows(config.agents * (t - k), p)

@@ -21,6 +21,10 @@ from fnbandit.slices import few_at_once, product
 
 ALIGNED = 16
 """Numbers at whose multiples a part of the work space begins."""
+WHOLE = 64
+"""Numbers of which a flat buffer has a multiple: no vector of an elementwise kernel is left unfinished."""
+Layers = list[tuple[Tensor, Tensor | None]]
+"""Weights [n, outputs, inputs] and bias [n, outputs, 1] of every layer, each contiguous"""
 Workspace = tuple[list[Tensor], list[Tensor], Tensor]
 """Activations and their gradients, [n, width, r] per hidden layer, and residuals, [n, 1, r]"""
 
@@ -36,6 +40,8 @@ class Network:
     def __init__(self, config: Config, dim: int) -> None:
         self._ntk = config.network == "ntk"
         self._width = config.width
+        deep = config.initialization == "auto" and config.hidden_layers > 1
+        self._scaled = config.initialization == "scaled" or deep
         self._bias = 0 if self._ntk else 1
         sizes = [2 * dim if self._ntk else dim, *[config.width] * config.hidden_layers, 1]
         self._shapes = [(outputs, inputs + self._bias) for inputs, outputs in pairwise(sizes)]
@@ -56,7 +62,10 @@ class Network:
         """theta_0 ~ init(.), [p] in float64."""
         random = generator(seed, Purpose.INITIAL_PARAMETERS)
         if not self._ntk:
-            return torch.from_numpy(random.standard_normal(self.parameter_count))
+            theta = random.standard_normal(self.parameter_count)
+            for part, (_, inputs) in zip(self._slices[1:], self._shapes[1:], strict=True) if self._scaled else ():
+                theta[part] *= math.sqrt(2 / (inputs - self._bias))
+            return torch.from_numpy(theta)
         layers = []
         for outputs, inputs in self._shapes[:-1]:
             block = random.normal(0, math.sqrt(4 / self._width), (outputs // 2, inputs // 2))
@@ -64,6 +73,11 @@ class Network:
         last = random.normal(0, math.sqrt(2 / self._width), self._width // 2)
         layers.append(np.concatenate([last, -last]))
         return torch.from_numpy(np.concatenate([layer.ravel() for layer in layers]))
+
+    def scaled(self, theta: Tensor, factors: Tensor) -> Tensor:
+        """Parameters [n, p] whose outputs are factors [n, 1] times those of theta: the last layer is multiplied."""
+        last = self._slices[-1].start
+        return torch.cat([theta[:, :last], theta[:, last:] * factors], dim=1)
 
     def inputs(self, contexts: Tensor) -> Tensor:
         """Contexts [n, r, dim] as columns [n, d, r]: themselves with a row of ones, or doubled for ntk."""
@@ -123,14 +137,14 @@ class Network:
         """Rows of a history that training reads: inputs, then zeros up to a multiple of 8, which is faster."""
         return -(-self.inputs_dim // 8) * 8
 
-    def unpack(self, theta: Tensor) -> list[tuple[Tensor, Tensor | None]]:
+    def unpack(self, theta: Tensor) -> Layers:
         """A copy of theta [n, p] as contiguous (weights, bias) per layer, to be changed in place by `descend`.
 
         The first layer's bias stays in its weights, for the ones among the inputs, and zeros follow
         for the zeros below them.
         """
         copy = {"memory_format": torch.contiguous_format}
-        layers: list[tuple[Tensor, Tensor | None]] = []
+        layers: Layers = []
         for index, layer in enumerate(self.layers(theta, len(theta))):
             if self._bias and index:
                 layers.append((layer[:, :, :-1].clone(**copy), layer[:, :, -1:].clone(**copy)))
@@ -139,8 +153,25 @@ class Network:
                 layers.append((torch.nn.functional.pad(layer, (0, zeros)).clone(**copy), None))
         return layers
 
-    def pack(self, layers: list[tuple[Tensor, Tensor | None]]) -> Tensor:
-        """The way back: [n, p]."""
+    def flat(self, n: int, like: Tensor) -> tuple[Tensor, Layers]:
+        """Zeros as one buffer, and its parts as layers, as `unpack` gives them: one pass over it serves all agents.
+
+        Its parts stand layer by layer, and each is a multiple of WHOLE long: elementwise kernels treat what is left
+        of a vector otherwise, and whose numbers stand there would depend on how many agents share the process.
+        """
+        shapes = []
+        for index, (outputs, inputs) in enumerate(self._shapes):
+            shapes.append((n, outputs, inputs - self._bias if index else self.padded_dim))
+            if index and self._bias:
+                shapes.append((n, outputs, 1))
+        sizes = [-(-math.prod(shape) // WHOLE) * WHOLE for shape in shapes]
+        buffer = like.new_zeros(sum(sizes))
+        parts = iter([part[: math.prod(s)].view(s) for part, s in zip(buffer.split(sizes), shapes, strict=True)])
+        layers = [(next(parts), next(parts) if index and self._bias else None) for index in range(len(self._shapes))]
+        return buffer, layers
+
+    def pack(self, layers: Layers) -> Tensor:
+        """The way back from layers to rows: [n, p]."""
         whole = [weights if bias is None else torch.cat([weights, bias], dim=2) for weights, bias in layers]
         whole[0] = whole[0][:, :, : self.inputs_dim]
         return torch.cat([layer.flatten(1) for layer in whole], dim=1)
@@ -161,16 +192,19 @@ class Network:
 
     def descend(
         self,
-        layers: list[tuple[Tensor, Tensor | None]],
+        layers: Layers,
+        into: Layers,
         x: Tensor,
         minus_y: Tensor,
+        caution: Tensor,
         keep: float,
-        rate: float,
+        add: float,
         workspace: Workspace,
     ) -> Tensor:
-        """theta <- keep * theta - rate * sum_r (f(x_r) - y_r) * d f(x_r) / d theta, in place.
+        """into <- keep * into + add * caution * sum_r (f(x_r) - y_r) * d f(x_r) / d theta, in place.
 
-        x [n, padded_dim, r], minus_y = -y [n, 1, r]; returns the residuals f(x_r) - y_r, [n, 1, r].
+        The network is `layers`, and `into` is `layers` itself (gradient descent) or a place for the gradient.
+        x [n, padded_dim, r], minus_y = -y [n, 1, r], caution [n, 1, 1]; returns the residuals f(x_r) - y_r, [n, 1, r].
         """
         activations, deltas, residual = workspace
         below = x
@@ -184,15 +218,16 @@ class Network:
         torch.baddbmm(minus_y, weights, below, alpha=self.output_scale, out=residual)
         if bias is not None:
             residual += bias
-        delta = residual
+        delta = residual * caution
         for index in reversed(range(len(layers))):
-            weights, bias = layers[index]
+            weights, _ = layers[index]
             below, above = activations[index - 1] if index else x, delta
             if index:
                 delta = self._back(above, weights, below, out=deltas[index - 1])
-            weights.baddbmm_(above, below.mT, beta=keep, alpha=-rate * self.output_scale)
-            if bias is not None:
-                bias.mul_(keep).sub_(above.sum(-1, keepdim=True), alpha=rate * self.output_scale)
+            to_weights, to_bias = into[index]
+            to_weights.baddbmm_(above, below.mT, beta=keep, alpha=add * self.output_scale)
+            if to_bias is not None:
+                to_bias.mul_(keep).add_(above.sum(-1, keepdim=True), alpha=add * self.output_scale)
         return residual
 
     def _back(self, delta: Tensor, layer: Tensor, activation: Tensor, out: Tensor) -> Tensor:

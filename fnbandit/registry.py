@@ -29,12 +29,13 @@ class Part:
     """Fields of Config that matter with it, and not with every other part of its kind"""
 
 
-NETWORKS = ("network", "width", "hidden_layers", "network_dtype", "training_loss", "training_steps", "training_rate",
+NETWORKS = ("network", "width", "hidden_layers", "initialization", "network_dtype", "training_optimizer",
+            "training_loss", "training_steps", "training_rate", "training_schedule", "training_fade", "training_decay",
             "training_start", "stop_training_after")  # fmt: skip
 MATRICES = ("diagonal", "regularization", "statistics_dtype")
 ROUNDS = ("trigger", "messages", "exploration_global", *MATRICES)
 FEDERATED = (*NETWORKS, *ROUNDS, "weight", "first_iteration_only", "aggregation", "server_momentum",
-             "exploration_local", "use_global", "use_local", "aggregate")  # fmt: skip
+             "exploration_local", "use_global", "use_local", "aggregate", "reward_unit")  # fmt: skip
 NEURAL = (*NETWORKS, *MATRICES, "exploration_local")
 LINEAR = ("exploration_global", "regularization", "statistics_dtype")
 
@@ -97,14 +98,15 @@ ENVIRONMENTS = {
     "square": Part("fnbandit.environments.functions:square", "square", "h(x) = 10 <a, x>^2 on the unit sphere",
                    FUNCTION),
     "shuttle": Part("fnbandit.environments.tables:shipped", "shuttle",
-                    "UCI Statlog (Shuttle): 58,000 rows, 9 features, 7 classes"),
+                    "UCI Statlog (Shuttle): 58,000 rows, 9 features, 7 classes", ("standardization",)),
     "magic": Part("fnbandit.environments.tables:shipped", "magic",
-                  "UCI MAGIC Gamma Telescope: 19,020 rows, 10 features, 2 classes"),
+                  "UCI MAGIC Gamma Telescope: 19,020 rows, 10 features, 2 classes", ("standardization",)),
     "wheel": Part("fnbandit.environments.wheel:Wheel", "wheel",
                   "the wheel bandit (Riquelme et al. 2018): 5 arms, a rare region where one of them pays",
                   ("wheel_delta", "noise")),
 }  # fmt: skip
-OWN_TABLE = Part("fnbandit.environments.tables:own", "table", "a classification table (.parquet or .csv)", ("label",))
+OWN_TABLE = Part("fnbandit.environments.tables:own", "table", "a classification table (.parquet or .csv)",
+                 ("label", "standardization"))  # fmt: skip
 
 TRIGGERS = {
     "logdet": Part("fnbandit.rounds.triggers:LogDeterminant", "exact trigger",
@@ -120,9 +122,16 @@ TRIGGERS = {
 WEIGHTS = {
     "ramp": Part("fnbandit.rounds.weights:Ramp", "", "rises linearly with the iterations", ("ramp",)),
     "theory": Part("fnbandit.rounds.weights:DomainRatio", "theory's α", "Sec. 3.3's ratio of uncertainties",
-                   ("domain_sample",)),
+                   ("domain_sample", "received_sample")),
+    "earned": Part("fnbandit.rounds.weights:Earned", "earned α",
+                   "the ramp, held back while networks predict rewards worse than UCB^a does", ("ramp",)),
     "constant": Part("fnbandit.rounds.weights:Constant", "", "weight_value, always", ("weight_value",)),
 }  # fmt: skip
+
+OPTIMIZERS = {
+    "gd": Part("fnbandit.training:GradientDescent", "gradient descent", "plain gradient descent (the paper)"),
+    "adam": Part("fnbandit.training:Adam", "Adam", "Adam, its moments from zero in each round"),
+}
 
 AGGREGATIONS = {
     "mean": Part("fnbandit.rounds.aggregation:Mean", "mean", "the average (Alg. 2, line 4)"),
@@ -145,6 +154,7 @@ KINDS: dict[str, dict[str, Part]] = {
     "environment": ENVIRONMENTS,
     "trigger": TRIGGERS,
     "weight": WEIGHTS,
+    "training_optimizer": OPTIMIZERS,
     "aggregation": AGGREGATIONS,
     "messages": MESSAGES,
 }

@@ -25,8 +25,16 @@ class Quantity:
     """Its name in MLflow"""
 
 
-QUANTITIES = (Quantity("loss", "training/loss"),)
-"""loss: the mean squared error of the training"""
+QUANTITIES = (
+    Quantity("loss", "training/loss"),
+    Quantity("steps", "training/steps"),
+    Quantity("diverged", "training/diverged"),
+    Quantity("alpha", "weight/alpha"),
+    Quantity("broadcast_alpha", "weight/broadcast_alpha"),
+)
+"""loss: mean squared error of the training; steps of it; diverged: the share of agents that went back to their start;
+alpha: alpha_i, where agents compute it (Alg. 1, line 15); broadcast_alpha: what the server made of it (Alg. 2, line 4)
+"""
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
+from fnbandit.assumptions import remarks
 from fnbandit.capacity import check_local
 from fnbandit.checkpoints import CheckpointError, CheckpointStore, Due, Snapshot
 from fnbandit.config import Config
-from fnbandit.environments import as_environment, make_environment
+from fnbandit.environments import Environment, as_environment, make_environment
+from fnbandit.network import TangentFeatures
 from fnbandit.presets import THEORY_FIELDS
+from fnbandit.registry import part_of
 from fnbandit.results import Result, Round, Segment, collect
 from fnbandit.rounds.server import Server
+from fnbandit.rounds.weights import make_weight
 from fnbandit.simulation import LocalCohort, one_thread, run_segments
 from fnbandit.state import State, on_host
 from fnbandit.theory import resolve
@@ -29,6 +35,9 @@ class Checkpointing:
     seconds: float = 60.0
     rounds: int = 0
     """Also every so many rounds; 0: by time only"""
+
+
+log = logging.getLogger("fnbandit")
 
 
 class Run(ABC):
@@ -59,6 +68,12 @@ class Run(ABC):
             self.config = self._snapshot.config.replace(device=config.device)
         else:
             self.config = resolve(config, self.environment)
+        warning = precision_warning(self.config, self.environment)
+        if warning:
+            log.warning(warning)
+        if make_weight(self.config).analysed:
+            for line in remarks(self.config, self.environment):
+                log.warning("fnbandit: %s", line)
         self._rounds: list[Round] = []
         self._weight: list[np.ndarray] = []
         self._delivered = 0
@@ -121,6 +136,26 @@ def resolved_like(config: Config, resolved: Config) -> Config:
     """The config with its 'theory' fields as a checkpoint has resolved them."""
     names = [name for name in THEORY_FIELDS if getattr(config, name) == "theory"]
     return config.replace(**{name: getattr(resolved, name) for name in names})
+
+
+def precision_warning(config: Config, environment: Environment) -> str | None:
+    """One line where single precision may not tell small eigenvalues of V_last from none.
+
+    V_last's eigenvalues lie between lambda and about lambda + N T ||g||^2; beyond a ratio of 1e7 the smallest drown in
+    the rounding of the largest.
+    """
+    if config.statistics_dtype == "float64":
+        return None
+    points = torch.from_numpy(environment.domain(64))
+    if "width" in part_of("algorithm", config.algorithm).fields:
+        points = TangentFeatures(config, environment.dim, points)(points[None])[0]
+    ratio = config.agents * config.horizon * float(points.square().sum(1).mean()) / config.number("regularization")
+    if ratio < 1e7:
+        return None
+    return (
+        f"fnbandit: statistics_dtype=float32: V may span a factor of {ratio:.1g} (N T ||g||^2 / lambda), "
+        "more than single precision tells apart; float64 is safe"
+    )
 
 
 def can_save(segment: Segment, config: Config, server: Server | None) -> bool:

@@ -22,7 +22,6 @@ from fnbandit.rounds.messages import Broadcast, Upload, round_cost
 from fnbandit.rounds.server import Server
 from fnbandit.rounds.shared import Shared
 from fnbandit.state import State, joined_states, part_of_state
-from fnbandit.training import check_converged
 
 LONGEST_PART = 64
 """Iterations after which an epoch without a round is handed to the caller in parts."""
@@ -138,9 +137,10 @@ def run_segments(config: Config, cohort: Cohort, server: Server | None, start: i
         length = min(LONGEST_PART, 2 * length)
         if uploads:
             assert server is not None
-            record = round_record(config, server.shared, end, end - last_round, uploads)
-            cohort.receive(server.aggregate(end, uploads))
-            del uploads  # as large as all agents' rows of an epoch
+            broadcast = server.aggregate(end, uploads)
+            record = round_record(config, server.shared, end - last_round, uploads, broadcast)
+            cohort.receive(broadcast)
+            del uploads, broadcast  # as large as all agents' rows of an epoch
             length = next_part(end - last_round)
             last_round = end
         theta = None
@@ -155,16 +155,16 @@ def next_part(epoch: int) -> int:
     return min(LONGEST_PART, max(1, epoch + epoch // 4))
 
 
-def round_record(config: Config, shared: Shared, iteration: int, length: int, uploads: list[Upload]) -> Round:
-    """What is remembered of a round."""
+def round_record(config: Config, shared: Shared, length: int, uploads: list[Upload], broadcast: Broadcast) -> Round:
+    """What is remembered of a round, before `shared` takes it in."""
     measure = torch.cat([upload.measure for upload in uploads]).cpu().numpy()
     known = shared.trigger.next_round(shared.last_round) is not None
     triggered = range(config.agents) if known else np.flatnonzero(measure > shared.trigger.level).tolist()
     quantities = {quantity.name: mean_of(quantity.name, uploads) for quantity in QUANTITIES}
-    if uploads[0].report:
-        check_converged(config, quantities["loss"], iteration)
+    if isinstance(broadcast.weight, torch.Tensor):
+        quantities["broadcast_alpha"] = float(broadcast.weight)
     return Round(
-        iteration=iteration,
+        iteration=broadcast.iteration,
         length=length,
         triggered=tuple(triggered),
         measure=float(measure.max()),

@@ -1,133 +1,28 @@
-"""The theory as numbers: NTK matrices, effective dimensions, nu, D, eta, J and the bounds, constants set to 1."""
+"""The theory as numbers: NTK matrices, effective dimensions, B, nu, D, eta, J and the bounds, constants set to 1.
+
+Sections and equations are those of Dai et al., "Federated Neural Bandits" (ICLR 2023). What the theorems ask for and
+a config does not have is said by `fnbandit.assumptions`.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from fnbandit.config import Config
+from fnbandit.covariance import FULL, matrices
+from fnbandit.dimensions import SAMPLE, effective_dimension, features_in_use, norm_of, ntk, received
 from fnbandit.environments import Environment, make_environment
 from fnbandit.presets import THEORY_FIELDS
-from fnbandit.randomness import BLOCK, Purpose, generator
-from fnbandit.registry import find
+from fnbandit.registry import find, part_of
+from fnbandit.rounds.triggers import Trigger
 
-EXACT_CONTEXTS = 10_000
-"""Up to this many contexts the Gram matrix of all of them is used; beyond, a power law from a sample."""
-SAMPLE = 4_000
-"""Contexts in such a sample."""
 AGENTS_LOOKED_AT = 16
 """d~_max is the largest of at most this many agents' d~_i."""
-
-
-def arc_cosine(covariance: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """E[relu(u) relu(v)] and P(u > 0, v > 0) for centred Gaussians u, v (App. B).
-
-    covariance [a, b] is that of (u, v), left [a] and right [b] their variances.
-    """
-    scale = torch.outer(left.sqrt(), right.sqrt())
-    cosine = (covariance / scale.where(scale > 0, 1)).clamp_(-1, 1)
-    both = (math.pi - torch.arccos(cosine)) / (2 * math.pi)
-    relu = scale * ((1 - cosine.square()).sqrt_() / (2 * math.pi) + both * cosine)
-    return relu, both
-
-
-def ntk(x: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """H = (H~^(L) + Sigma^(L)) / 2 (App. B) and H~^(L), for contexts x [count, dim] and L = depth.
-
-    With App. B's initialisation the Gram matrix of g(x; theta_0)/sqrt(m) tends to H~^(L): its
-    last layer's part to Sigma^(L), the other layers' to H~^(L) - Sigma^(L), of which H takes half.
-    """
-    points = torch.from_numpy(x)
-    sigma = points @ points.mT
-    tangent = sigma.clone()
-    for _ in range(depth - 1):
-        variance = sigma.diagonal().clone()
-        relu, both = arc_cosine(sigma, variance, variance)
-        sigma = relu.mul_(2)
-        tangent = tangent.mul_(both).mul_(2).add_(sigma)
-    return ((tangent + sigma) / 2).numpy(), tangent.numpy()
-
-
-def log_determinant(x: np.ndarray, depth: int, regularization: float) -> float:
-    """log det(I + H/lambda) over contexts x."""
-    gram = torch.from_numpy(ntk(x, depth)[0]).div_(regularization)
-    gram.diagonal().add_(1)
-    return 2 * float(torch.linalg.cholesky(gram).diagonal().log().sum())
-
-
-def contexts_of(environment: Environment, agents: range, horizon: int) -> np.ndarray:
-    """All contexts that these agents receive, [agents * horizon * arms, dim]."""
-    blocks = range(-(-horizon // BLOCK))
-    parts = [
-        np.concatenate([environment.block(agent, index).contexts for index in blocks])[:horizon] for agent in agents
-    ]
-    return np.concatenate(parts).reshape(-1, environment.dim)
-
-
-def effective_dimension(
-    environment: Environment, config: Config, agents: range, regularization: float
-) -> tuple[float, bool]:
-    """d~ = log det(I + H/lambda) / log(1 + count/lambda) over these agents' contexts; whether it is exact.
-
-    Beyond EXACT_CONTEXTS the log det is a power law of the number of contexts, through its exact
-    values on SAMPLE contexts and on half of them: some ten per cent off at five times the sample.
-    """
-    per_agent = config.horizon * environment.arms
-    count = per_agent * len(agents)
-    if count <= EXACT_CONTEXTS:
-        determinant = log_determinant(contexts_of(environment, agents, config.horizon), config.depth, regularization)
-    else:
-        x = _sampled(environment, config, agents)
-        half = log_determinant(x[::2], config.depth, regularization)
-        whole = log_determinant(x, config.depth, regularization)
-        determinant = whole * (count / len(x)) ** math.log2(whole / half)
-    return determinant / math.log(1 + count / regularization), count <= EXACT_CONTEXTS
-
-
-def _sampled(environment: Environment, config: Config, agents: range) -> np.ndarray:
-    """SAMPLE of these agents' contexts, drawn without regard to agent or iteration."""
-    random = generator(config.seed, Purpose.THEORY, agents.start)
-    per_agent = config.horizon * environment.arms
-    chosen = np.sort(random.choice(per_agent * len(agents), size=SAMPLE, replace=False))
-    who, place = np.divmod(chosen, per_agent)
-    when, arm = np.divmod(place, environment.arms)
-    points = np.empty((SAMPLE, environment.dim))
-    for agent, index in {(int(a), int(t) // BLOCK) for a, t in zip(who, when, strict=True)}:
-        here = np.flatnonzero((who == agent) & (when // BLOCK == index))
-        block = environment.block(agents[agent], index)
-        points[here] = block.contexts[when[here] % BLOCK, arm[here]]
-    return points
-
-
-@dataclass(frozen=True)
-class Theory:
-    """The paper's quantities for a config. Bounds have their constants and log factors set to 1."""
-
-    regularization: float
-    effective_dimension: float
-    """d~"""
-    largest_local_dimension: float
-    """d~_max"""
-    exact: bool
-    """Whether both come from the Gram matrix of all contexts, and of all agents"""
-    exploration_global: float
-    """nu_TKN"""
-    exploration_local: float
-    """nu_TK"""
-    threshold: float
-    """D = T / (N d~)"""
-    training_rate: float
-    """eta"""
-    training_steps: int
-    """J"""
-    regret_bound: float
-    """d~ sqrt(TN) + d~_max N sqrt(T), times sqrt(N) in the second term for Less Comm."""
-    rounds_bound: float
-    """ceil(T / zeta) + ceil(R' zeta / D) with zeta = sqrt(D T / R') (App. D), for the config's D"""
 
 
 def nu(
@@ -138,55 +33,295 @@ def nu(
     return norm_bound + noise_bound * math.sqrt(inside)
 
 
-def training(config: Config, regularization: float) -> tuple[float, int]:
-    """eta and J of App. C.1 with C_2 = C_4 = 1.
+def regret_below(
+    horizon: int, agents: int, dimension: float, local_dimension: float, growth: float, averaged: bool
+) -> float:
+    """d~ sqrt(T N) + sqrt(D-bar) d~_max N sqrt(T), the regret of all agents without constants and log factors.
 
-    The paper prints J with log(sqrt(lambda / (T^3 L)) / (3 N)), which is negative; the condition
-    that it serves, (1 - eta m lambda)^J sqrt(T L / lambda) T N <= 1/3, asks for the inverse.
+    Theorem 1 with D-bar = 1; App. F's last equation with D-bar = `growth`, which is a factor of the second term only.
+    Less Comm. (`averaged`) has sqrt(N) more in the second term (App. C.7).
     """
-    horizon, depth = config.horizon, config.depth
-    rate = 1 / (config.width * regularization + config.width * horizon * depth)
-    ratio = 3 * config.agents * math.sqrt(horizon**3 * depth / regularization)
-    return rate, math.ceil((1 + horizon * depth / regularization) * math.log(ratio))
+    second = local_dimension * agents * math.sqrt(horizon) * (math.sqrt(agents) if averaged else 1.0)
+    return dimension * math.sqrt(horizon * agents) + math.sqrt(growth) * second
+
+
+class Theory:
+    """The paper's quantities for a config, each computed when it is first asked for.
+
+    Absolute constants and log factors of the bounds are set to 1.
+    """
+
+    def __init__(self, config: Config, environment: Environment | None = None) -> None:
+        self.config = config
+        self.environment = environment or make_environment(config)
+
+    # Sec. 2
+
+    @cached_property
+    def regularization(self) -> float:
+        """lambda; 1 + 2/T by Theorem 1"""
+        given = self.config.regularization
+        return 1 + 2 / self.config.horizon if given == "theory" else given
+
+    @property
+    def contexts(self) -> int:
+        """T K N"""
+        return self.contexts_of_one * self.config.agents
+
+    @property
+    def contexts_of_one(self) -> int:
+        """T K"""
+        return self.config.horizon * self.environment.arms
+
+    @property
+    def own_features(self) -> bool:
+        """Whether d~ is of the features in use, and not of App. B's NTK matrix"""
+        return features_in_use(self.config, self.environment) is not None
+
+    @cached_property
+    def _norms(self) -> tuple[float, float, int]:
+        """sqrt(2 h^T H^-1 h) on (a sample of) the contexts received, on half of them, and their number."""
+        if self.own_features:
+            linear = self._kind.learns_on == "contexts"
+            what = f"algorithm={self.config.algorithm}" if linear else "network=standard"
+            raise ValueError(
+                f"norm_bound='theory': h is no linear function of the features of {what}, so that no B follows; "
+                f"give a number{'' if linear else ', or take network=ntk'}"
+            )
+        given = received(self.environment, self.config, range(self.config.agents), SAMPLE)
+        matrix, _ = ntk(given.x, self.config.depth)
+        return norm_of(given.h, matrix), norm_of(given.h[::2], matrix[::2, ::2]), len(given.x)
+
+    @cached_property
+    def norm_bound(self) -> float:
+        """B: as given, or sqrt(2 h^T H^-1 h) (Sec. 2) on the contexts that all agents receive, where h is known.
+
+        On SAMPLE of them where they are more. The value rises with every context, towards sqrt(2) times the norm of
+        h in the NTK's RKHS where that is finite: on a sample it is somewhat too small.
+        """
+        given = self.config.norm_bound
+        return self._norms[0] if given == "theory" else given
+
+    @cached_property
+    def noise_bound(self) -> float:
+        """R (Sec. 2): as given, or what the environment says: Gaussian noise of deviation s is s-sub-Gaussian."""
+        given = self.config.noise_bound
+        if given != "theory":
+            return given
+        known = getattr(self.environment, "noise_bound", None)
+        if known is None:
+            raise ValueError(
+                f"noise_bound='theory': environment={self.config.environment!r} has no `noise_bound`; give a number"
+            )
+        return float(known)
+
+    @cached_property
+    def _dimensions(self) -> tuple[float, bool]:
+        agents = range(self.config.agents)
+        return effective_dimension(self.environment, self.config, agents, self.regularization)
+
+    @cached_property
+    def _local_dimensions(self) -> tuple[float, bool]:
+        agents = min(self.config.agents, AGENTS_LOOKED_AT)
+        ranges = [range(i, i + 1) for i in range(agents)]
+        found = [effective_dimension(self.environment, self.config, one, self.regularization) for one in ranges]
+        return max(d for d, _ in found), all(exact for _, exact in found) and agents == self.config.agents
+
+    @property
+    def effective_dimension(self) -> float:
+        """d~"""
+        return self._dimensions[0]
+
+    @property
+    def largest_local_dimension(self) -> float:
+        """d~_max"""
+        return self._local_dimensions[0]
+
+    @property
+    def exact(self) -> tuple[bool, bool]:
+        """Whether d~ comes from all contexts, and d~_max from all of all agents"""
+        return self._dimensions[1], self._local_dimensions[1]
+
+    # Sec. 3.2
+
+    @cached_property
+    def exploration_global(self) -> float:
+        """nu_TKN"""
+        failure, count = self.config.delta / 3, self.contexts
+        return nu(self.norm_bound, self.noise_bound, failure, self.effective_dimension, count, self.regularization)
+
+    @cached_property
+    def exploration_local(self) -> float:
+        """nu_TK"""
+        failure, count = self.config.delta / (3 * self.config.agents), self.contexts_of_one
+        return nu(self.norm_bound, self.noise_bound, failure, self.largest_local_dimension, count, self.regularization)
+
+    # Theorem 1 and App. C.1
+
+    @cached_property
+    def threshold(self) -> float:
+        """D = T / (N d~) (Theorem 1)"""
+        return self.config.horizon / (self.config.agents * self.effective_dimension)
+
+    @cached_property
+    def training_rate(self) -> float:
+        """eta = 1 / (m lambda + m T L) (App. C.1, C_4 = 1)"""
+        config = self.config
+        return 1 / (config.width * self.regularization + config.width * config.horizon * config.depth)
+
+    @cached_property
+    def training_steps(self) -> int:
+        """J of App. C.1 with C_2 = C_4 = 1.
+
+        The paper prints J with log(sqrt(lambda / (T^3 L)) / (3 N)), which is negative; the condition
+        that it serves, (1 - eta m lambda)^J sqrt(T L / lambda) T N <= 1/3, asks for the inverse.
+        """
+        horizon, depth = self.config.horizon, self.config.depth
+        ratio = 3 * self.config.agents * math.sqrt(horizon**3 * depth / self.regularization)
+        return math.ceil((1 + horizon * depth / self.regularization) * math.log(ratio))
+
+    # Information, App. C.2 and App. F
+
+    @cached_property
+    def information(self) -> float:
+        """R' = d~ log(1 + TKN/lambda) + 1 (App. C.2): what log det V can grow by; for own features without the 1."""
+        slack = 0.0 if self.own_features else 1.0
+        return self.effective_dimension * math.log(1 + self.contexts / self.regularization) + slack
+
+    @cached_property
+    def epoch_growth(self) -> float:
+        """D-bar: a bound on det V_local,i before an epoch's last iteration over that at its start (App. F).
+
+        The paper assumes some constant. Nothing in the algorithm bounds it but what an agent can learn: the least of
+            E - 1 rows of at most log(1 + ||g||^2/lambda) each, with the longest epoch E: 1 (trigger=always),
+                `period`, or T where nobody knows,
+            d~_max log(1 + TK/lambda) + 1, all that an agent learns in T iterations (App. C.4),
+            D for a single agent with trigger=logdet: then the trigger watches V_local.
+        For several agents the trigger watches V_last, which grows by less than V_local: D does not bound D-bar.
+        """
+        longest = min(self._trigger.next_round(0) or self.config.horizon, self.config.horizon)
+        if longest == 1:
+            return 1.0
+        slack = 0.0 if self.own_features else 1.0
+        logs = [self.largest_local_dimension * math.log(1 + self.contexts_of_one / self.regularization) + slack]
+        logs.append((longest - 1) * math.log1p(self._largest_square / self.regularization))
+        if self.config.agents == 1 and matrices(self.config) is FULL:
+            logs.append(self._trigger.most_gain)
+        least = min(logs)
+        return math.exp(least) if least < 700 else math.inf
+
+    @cached_property
+    def _largest_square(self) -> float:
+        """The largest ||g||^2 on a sample of the domain; for network=ntk its limit, H~'s diagonal."""
+        points = self.environment.domain(256)
+        use = features_in_use(self.config, self.environment)
+        if use is None:
+            return float(ntk(points, self.config.depth)[1].diagonal().max())
+        return float(use[0](torch.from_numpy(points)[None])[0].square().sum(1).max())
+
+    @property
+    def used_threshold(self) -> float:
+        """D as the config has it"""
+        return self.threshold if self.config.threshold == "theory" else self.config.threshold
+
+    # Bounds
+
+    @property
+    def _kind(self) -> Any:
+        return find("algorithm", self.config.algorithm)
+
+    @property
+    def _trigger(self) -> Trigger:
+        return find("trigger", self.config.trigger)(self.config.replace(threshold=self.used_threshold))
+
+    def _regret(self, growth: float) -> float:
+        averaged = getattr(self._kind, "averages_inverses", None)
+        if averaged is None or not self.config.use_global:
+            return math.nan
+        local = self.largest_local_dimension if self.config.use_local else 0.0
+        config, dimension = self.config, self.effective_dimension
+        return regret_below(config.horizon, config.agents, dimension, local, growth, averaged)
+
+    @cached_property
+    def first_iteration_regret_bound(self) -> float:
+        """Theorem 1's bound, for alpha > 0 in first iterations of epochs only; NaN for other algorithms than FN-UCB"""
+        return self._regret(1.0)
+
+    @cached_property
+    def regret_bound(self) -> float:
+        """That of the config: Theorem 1's with first_iteration_only, else App. F's with its sqrt(D-bar)"""
+        restricted = self.config.first_iteration_only or not self.config.use_local
+        return self._regret(1.0 if restricted else self.epoch_growth)
+
+    @cached_property
+    def rounds_bound(self) -> int:
+        """Rounds of the config with its own D (App. D), never more than T; diagonal matrices have no such bound."""
+        if not self._kind.communicates:
+            return 0
+        return self._trigger.most_rounds(self.information if matrices(self.config) is FULL else math.inf)
 
 
 def describe(config: Config, environment: Environment | None = None) -> Theory:
     """All of the theory's numbers for a config."""
-    environment = environment or make_environment(config)
-    horizon, agents = config.horizon, config.agents
-    given = config.regularization
-    regularization = 1 + 2 / horizon if given == "theory" else given
-    dimension, exact = effective_dimension(environment, config, range(agents), regularization)
-    looked_at = range(min(agents, AGENTS_LOOKED_AT))
-    locals_ = [effective_dimension(environment, config, range(i, i + 1), regularization) for i in looked_at]
-    local = max(value for value, _ in locals_)
-    exact = exact and all(flag for _, flag in locals_) and len(looked_at) == agents
-    per_agent = horizon * environment.arms
-    threshold = horizon / (agents * dimension)
-    rate, steps = training(config, regularization)
-    information = dimension * math.log(1 + per_agent * agents / regularization) + 1
-    used = threshold if config.threshold == "theory" else config.threshold
-    zeta = math.sqrt(used * horizon / information)
-    averaged = getattr(find("algorithm", config.algorithm), "averages_inverses", False)
-    less = math.sqrt(agents) if averaged else 1.0
-    bound = dimension * math.sqrt(horizon * agents) + local * agents * math.sqrt(horizon) * less
-    return Theory(
-        regularization=regularization,
-        effective_dimension=dimension,
-        largest_local_dimension=local,
-        exact=exact,
-        exploration_global=nu(
-            config.norm_bound, config.noise_bound, config.delta / 3, dimension, per_agent * agents, regularization
-        ),
-        exploration_local=nu(
-            config.norm_bound, config.noise_bound, config.delta / (3 * agents), local, per_agent, regularization
-        ),
-        threshold=threshold,
-        training_rate=rate,
-        training_steps=steps,
-        regret_bound=bound,
-        rounds_bound=math.ceil(horizon / zeta) + math.ceil(information * zeta / used) if used else math.inf,
-    )
+    return Theory(config, environment)
+
+
+class Row(NamedTuple):
+    """A line of what `fnbandit theory` prints."""
+
+    symbol: str
+    value: float
+    meaning: str
+    source: str
+
+
+def table(numbers: Theory) -> list[Row]:
+    """Every quantity with what it is and where the paper defines it."""
+    config = numbers.config
+
+    def given(name: str, otherwise: Callable[[], str]) -> str:
+        return otherwise() if getattr(config, name) == "theory" else "as given"
+
+    def norm() -> str:
+        _, half, count = numbers._norms
+        of = f" of {numbers.contexts:,}" if count < numbers.contexts else ""
+        return f"sqrt(2 h^T H^-1 h) on {count:,}{of} contexts (on half of them {half:.4g})"
+
+    raw = numbers._kind.learns_on == "contexts"
+    gram = "of the NTK matrix H"
+    if numbers.own_features:
+        gram = f"of the Gram matrix of {'contexts' if raw else 'the features in use, g(x; theta_0)'}"
+    noise = "of the environment's noise" if numbers.noise_bound else "rewards have no noise"
+    rows = [
+        Row("lambda", numbers.regularization, given("regularization", lambda: "1 + 2/T"), "Theorem 1"),
+        Row("B", numbers.norm_bound, given("norm_bound", norm), "Sec. 2"),
+        Row("R", numbers.noise_bound, given("noise_bound", lambda: noise), "Sec. 2"),
+    ]
+    sampled = ["" if exact else ", from a sample" for exact in numbers.exact]
+    by_threshold = "threshold" in part_of("trigger", config.trigger).fields
+    mark = f"with D = {numbers.used_threshold:.4g}" if by_threshold else f"trigger={config.trigger}"
+    rows += [
+        Row("d~", numbers.effective_dimension, f"{gram}, all agents{sampled[0]}", "Sec. 2"),
+        Row("d~_max", numbers.largest_local_dimension, f"{gram}, one agent, the largest{sampled[1]}", "Sec. 2"),
+        Row("nu_TKN", numbers.exploration_global, "scale of UCB^a's bonus", "Sec. 3.2"),
+        Row("nu_TK", numbers.exploration_local, "scale of UCB^b's bonus", "Sec. 3.2"),
+        Row("D", numbers.threshold, "T / (N d~)", "Theorem 1"),
+        Row("R'", numbers.information, "what log det V can grow by", "App. C.2"),
+        Row("rounds", numbers.rounds_bound, f"at most, {mark}, T = {config.horizon}", "App. D"),
+    ]
+    if not raw:
+        rows.append(Row("eta", numbers.training_rate, "1 / (m lambda + m T L)", "App. C.1"))
+        rows.append(Row("J", numbers.training_steps, "gradient steps per round", "App. C.1"))
+    if not math.isnan(numbers.regret_bound):
+        less = ", C.7 (Less Comm.)" if numbers._kind.averages_inverses else ""
+        first = "regret of all agents, constants 1, alpha > 0 in first iterations only"
+        rows.append(Row("R_T", numbers.first_iteration_regret_bound, first, f"Theorem 1{less}"))
+        if config.use_local and not config.first_iteration_only:
+            growth = "what det V_local is multiplied by in an epoch, at most (assumed small)"
+            rows.append(Row("D-bar", numbers.epoch_growth, growth, "App. F"))
+            general = "the same, alpha in every iteration: second term times sqrt(D-bar)"
+            rows.append(Row("R_T", numbers.regret_bound, general, f"App. F{less}"))
+    return rows
 
 
 def resolve(config: Config, environment: Environment | None = None) -> Config:
@@ -194,13 +329,5 @@ def resolve(config: Config, environment: Environment | None = None) -> Config:
     names = [name for name in THEORY_FIELDS if getattr(config, name) == "theory"]
     if not names:
         return config
-    simple = {"regularization", "training_rate", "training_steps"}
-    if set(names) <= simple:
-        given = config.regularization
-        regularization = 1 + 2 / config.horizon if given == "theory" else given
-        rate, steps = training(config, regularization)
-        values = {"regularization": regularization, "training_rate": rate, "training_steps": steps}
-    else:
-        numbers = describe(config, environment)
-        values = {name: getattr(numbers, name) for name in names}
-    return config.replace(**{name: values[name] for name in names})
+    numbers = describe(config, environment)
+    return config.replace(**{name: getattr(numbers, name) for name in names})

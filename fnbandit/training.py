@@ -1,6 +1,10 @@
-"""Local gradient descent on an agent's own history (Alg. 1, line 14), all agents of a group at once."""
+"""Training on an agent's own history (Alg. 1, line 14), all agents of a group at once, without autograd."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -8,32 +12,205 @@ from torch import Tensor
 from fnbandit.config import Config
 from fnbandit.environments import Environment
 from fnbandit.memory import Memory, precisions
-from fnbandit.network import Network
+from fnbandit.network import Layers, Network
+from fnbandit.registry import find
 from fnbandit.slices import WORKSPACE
 
 CACHE = 6_000_000
 """Bytes of activations that are worked on at once on a CPU: more fall out of its caches."""
+WORSE = 100.0
+"""How many times as large as at the start, and as the rewards' mean square, a loss must be to count as diverged."""
+
+
+class Trained(NamedTuple):
+    """What training has come to, for n agents."""
+
+    theta: Tensor
+    """[n, p]"""
+    loss: Tensor
+    """Mean squared error before the last step, [n]"""
+    diverged: Tensor
+    """1 for agents whose training has left what can be computed with, [n]: their theta is where it started"""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is minimised for n agents: scale / 2 * sum (f - y)^2 + decay / 2 * ||theta - towards||^2."""
+
+    network: Network
+    x: Tensor
+    """Inputs [n, padded_dim, t]"""
+    minus_y: Tensor
+    """Rewards, negative, [n, 1, t]"""
+    scale: float
+    decay: float
+    towards: Tensor | None
+    """theta_0 [1, p]; None is 0"""
+    caution: Tensor
+    """What gradients are multiplied by, [n, 1, 1]: 1, and half as much after every divergence"""
+
+
+class GradientDescent:
+    """theta <- theta - rate * gradient"""
+
+    def __init__(self, task: Task, start: Tensor) -> None:
+        self._task = task
+        self._layers = task.network.unpack(start)
+        self._towards = None if task.towards is None else task.network.unpack(task.towards)
+        self._workspace = task.network.workspace(task.x)
+
+    def step(self, rate: float) -> Tensor:
+        """One step; the residuals before it, [n, 1, t]."""
+        task = self._task
+        residual = task.network.descend(
+            self._layers, self._layers, task.x, task.minus_y, task.caution,
+            keep=1 - rate * task.decay, add=-rate * task.scale, workspace=self._workspace,
+        )  # fmt: skip
+        if self._towards is not None:
+            for layer, towards in zip(self._layers, self._towards, strict=True):
+                for values, goal in zip(layer, towards, strict=True):
+                    if values is not None and goal is not None:
+                        values += goal * (rate * task.decay)
+        return residual
+
+    def theta(self) -> Tensor:
+        """Where it stands, [n, p]."""
+        return self._task.network.pack(self._layers)
+
+
+class Adam:
+    """Adam (Kingma and Ba 2015) as torch.optim.Adam has it, its moments from zero in each training.
+
+    All agents' parameters are one flat buffer, which one fused call per step goes through.
+    """
+
+    def __init__(self, task: Task, start: Tensor) -> None:
+        network, n = task.network, len(start)
+        self._task, self._start = task, start
+        self._theta, self._layers = network.flat(n, start)
+        copy_layers(network.unpack(start), self._layers)
+        self._gradient, self._slopes = network.flat(n, start)
+        self._moments = torch.zeros_like(self._theta), torch.zeros_like(self._theta)
+        self._towards, self._decay = None, task.decay
+        if task.towards is not None:
+            self._decay = 0.0
+            self._towards, layers = network.flat(n, start)
+            copy_layers(network.unpack(task.towards.expand_as(start)), layers)
+        self._steps = torch.zeros((), device=start.device)
+        self._workspace = network.workspace(task.x)
+
+    def step(self, rate: float) -> Tensor:
+        """One step; the residuals before it, [n, 1, t]."""
+        task = self._task
+        residual = task.network.descend(
+            self._layers, self._slopes, task.x, task.minus_y, task.caution,
+            keep=0.0, add=task.scale, workspace=self._workspace,
+        )  # fmt: skip
+        if self._towards is not None:
+            # The difference first: where nothing has moved it is 0, and Adam would make a step of any rounding error.
+            self._gradient.add_(self._theta - self._towards, alpha=task.decay)
+        self._steps += 1
+        torch._fused_adam_(
+            [self._theta], [self._gradient], [self._moments[0]], [self._moments[1]], [], [self._steps],
+            lr=rate, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=self._decay, amsgrad=False, maximize=False,
+        )  # fmt: skip
+        return residual
+
+    def theta(self) -> Tensor:
+        """Where it stands, [n, p]; a cautious agent goes a part of the way, since Adam heeds no gradient's size."""
+        theta, caution = self._task.network.pack(self._layers), self._task.caution[:, :, 0]
+        return torch.where(caution == 1, theta, self._start + caution * (theta - self._start))
+
+
+def copy_layers(source: Layers, target: Layers) -> None:
+    """Copy all weights and biases."""
+    for values, places in zip(source, target, strict=True):
+        for value, place in zip(values, places, strict=True):
+            if value is not None and place is not None:
+                place.copy_(value)
 
 
 def train(
-    config: Config, network: Network, start: Tensor, initial: Tensor, x: Tensor, y: Tensor
-) -> tuple[Tensor, Tensor]:
-    """J gradient steps from `start` [n, p] on a history of inputs x [n, padded_dim, t] and rewards y [n, t].
+    config: Config,
+    network: Network,
+    start: Tensor,
+    initial: Tensor,
+    x: Tensor,
+    y: Tensor,
+    steps: int,
+    caution: Tensor | None = None,
+) -> Trained:
+    """At least one step from `start` [n, p] on a history of inputs x [n, padded_dim, t] and rewards y [n, t], of
 
     paper  0.5 sum (f - y)^2 + 0.5 m lambda ||theta - theta_0||^2              (Eq. 1)
     mean   mean (f - y)^2 + 0.5 (lambda / t) ||theta||^2                       (App. E)
 
-    Returns theta [n, p] and the mean squared error before the last step, [n]: NaN where training has diverged,
-    which `check_converged` tells once it is on the host.
+    `training_decay` takes lambda's place where it is a number. An agent whose training diverges goes back to
+    where it started; `caution` [n] is what its gradients are multiplied by.
     """
+    caution = start.new_ones(len(start)) if caution is None else caution
     at_once = len(x)
     if x.device.type == "cpu":
         per_agent = x.shape[2] * (x.shape[1] + 2 * config.width * config.hidden_layers) * x.itemsize
         at_once = max(1, CACHE // per_agent)
-    parts = zip(start.split(at_once), x.split(at_once), y.split(at_once), strict=True)
-    trained = [_train(config, network, *part, initial) for part in parts]
-    theta, loss = (torch.cat(values) for values in zip(*trained, strict=True))
-    return theta, loss.where(torch.isfinite(theta).all(1) & torch.isfinite(loss), torch.nan)
+    parts = zip(start.split(at_once), x.split(at_once), y.split(at_once), caution.split(at_once), strict=True)
+    trained = [_train(config, network, *part, initial, steps) for part in parts]
+    return Trained(*(torch.cat(values) for values in zip(*trained, strict=True)))
+
+
+def _train(
+    config: Config, network: Network, start: Tensor, x: Tensor, y: Tensor, caution: Tensor, initial: Tensor, steps: int
+) -> Trained:
+    count = x.shape[2]
+    pull = config.number("regularization") if config.training_decay == "lambda" else float(config.training_decay)
+    scale, decay, towards = 2.0 / count, pull / count, None
+    if config.training_loss == "paper":
+        scale, decay, towards = 1.0, config.width * pull, initial[None]
+    if count == 1:
+        # One observation twice, at half its weight: a trailing dimension of one has other last bits.
+        x, y, scale = x.expand(-1, -1, 2), y.expand(-1, 2), scale / 2
+    task = Task(network, x, -y[:, None], scale, decay, towards, caution[:, None, None])
+    optimizer = find("training_optimizer", config.training_optimizer)(task, start)
+    losses = []
+    for step, rate in enumerate(rates(config, steps, count)):
+        residual = optimizer.step(rate)
+        if step in (0, steps - 1):
+            losses.append(mean_square(residual))
+    first, loss = losses[0], losses[-1]
+    theta = optimizer.theta()
+    sane = torch.isfinite(theta).all(1) & (loss <= WORSE * torch.maximum(first, y.square().mean(1)))
+    return Trained(theta.where(sane[:, None], start), loss.where(sane, first), (~sane).to(loss))
+
+
+def mean_square(residual: Tensor) -> Tensor:
+    """Of residuals [n, 1, t], for each agent, [n]."""
+    return torch.bmm(residual, residual.mT).flatten() / residual.shape[2]
+
+
+def rates(config: Config, steps: int, observations: int) -> list[float]:
+    """The rate of every step of a training on so many observations: constant, or falling linearly to 0."""
+    rate = config.number("training_rate")
+    if config.training_fade:
+        rate /= math.sqrt(1 + observations / config.training_fade)
+    if config.training_schedule == "linear":
+        return [rate * (1 - k / steps) for k in range(steps)]
+    return [rate] * steps
+
+
+def steps_due(config: Config, last_trained: int, iteration: int) -> int:
+    """J, the steps of a training in iteration t, the last one having been in iteration u (0: there was none).
+
+    training_steps=auto: C log(t / u) steps, so that effort follows what is new, whether rounds are many or few:
+    at most `training_cap`, as many in the first training, and none at all while fewer than `training_least` are
+    due, which are saved up (Adam's first steps from zero moments are all as long as the rate, and unsettle
+    a network that has settled). It depends on counts only, and so is the same for all agents in every layout.
+    """
+    if config.training_steps != "auto":
+        return int(config.number("training_steps"))
+    if not last_trained:
+        return config.training_cap
+    due = int(config.training_effort * math.log(iteration / last_trained))
+    return min(config.training_cap, due) if due >= config.training_least else 0
 
 
 def training_memory(config: Config, environment: Environment) -> Memory:
@@ -41,40 +218,3 @@ def training_memory(config: Config, environment: Environment) -> Memory:
     network, single = Network(config, environment.dim), precisions(config)[1]
     numbers = config.horizon * (network.padded_dim + 1) + 6 * network.parameter_count
     return Memory(numbers * single, 3 * CACHE + 4 * WORKSPACE)
-
-
-def check_converged(config: Config, loss: float, iteration: int) -> None:
-    """Raise where `train` has returned a NaN."""
-    if loss != loss:
-        rate = config.number("training_rate")
-        raise ValueError(f"training_rate={rate!r}: training diverged at iteration {iteration}; try a smaller rate")
-
-
-def _train(
-    config: Config, network: Network, start: Tensor, x: Tensor, y: Tensor, initial: Tensor
-) -> tuple[Tensor, Tensor]:
-    regularization = config.number("regularization")
-    count = x.shape[2]
-    if config.training_loss == "paper":
-        scale, decay = 1.0, config.width * regularization
-    else:
-        scale, decay = 2.0 / count, regularization / count
-    rate = config.number("training_rate")
-    if count == 1:
-        # One observation twice, at half its weight: a trailing dimension of one has other last bits.
-        x, y, scale = x.expand(-1, -1, 2), y.expand(-1, 2), scale / 2
-    minus_y = -y[:, None]
-    layers = network.unpack(start)
-    pull = network.unpack(initial[None] * (rate * decay)) if config.training_loss == "paper" else []
-    residual, workspace = None, network.workspace(x)
-    for _ in range(int(config.number("training_steps"))):
-        # theta <- theta - rate * (scale * gradient + decay * (theta - theta_0 or 0))
-        residual = network.descend(layers, x, minus_y, keep=1 - rate * decay, rate=rate * scale, workspace=workspace)
-        for layer, towards in zip(layers, pull, strict=False):
-            for values, initial_values in zip(layer, towards, strict=True):
-                if values is not None and initial_values is not None:
-                    values += initial_values
-    theta = network.pack(layers)
-    if residual is None:
-        residual = (network.predict(theta, x[:, : network.inputs_dim]) - y)[:, None]
-    return theta, torch.bmm(residual, residual.mT).flatten() / residual.shape[2]

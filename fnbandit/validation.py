@@ -33,6 +33,7 @@ AlgorithmName = Annotated[str, _named("algorithm")]
 EnvironmentName = Annotated[str, _named("environment")]
 TriggerName = Annotated[str, _named("trigger")]
 WeightName = Annotated[str, _named("weight")]
+OptimizerName = Annotated[str, _named("training_optimizer")]
 AggregationName = Annotated[str, _named("aggregation")]
 MessagesName = Annotated[str, _named("messages")]
 

@@ -90,12 +90,14 @@ class Agent:
         self.V_local, self.V_local_inverses = self.lambda_I, [np.eye(self.p0) / config.regularization]
         self.V_last, self.t_last = self.lambda_I, 0
         self.theta_sync = self.theta = theta_0
+        self.received = []
         self.contexts, self.arms, self.rewards, self.scores, self.weights = [], [], [], [], []
 
     def iterate(self, t) -> bool:
         """Lines 3 to 12: whether the agent signals the server."""
         contexts, rewards = self.world(self.i, t)  # line 3
         features = [tangent_feature(self.config, self.theta_0, x) for x in contexts]
+        self.received += self.world.looked_at(t, features)
         V_bar_inverse, theta_bar = self.estimate()  # line 4
         ucb_a = self.ucb_a(features, V_bar_inverse, theta_bar)  # line 5
         alpha = self.weight(t)
@@ -165,20 +167,25 @@ class Agent:
         return (t - self.t_last) * (log_determinant(V) - log_determinant(V_last)) > self.config.threshold
 
     def send(self, t) -> Upload:
-        """Lines 14 to 16. stop_training_after: the network stays as it is from then on (App. E)."""
-        if self.config.stop_training_after is None or t <= self.config.stop_training_after:
-            starts = {"initial": self.theta_0, "own": self.theta, "aggregate": self.theta_sync}
-            start = starts[self.config.training_start]
-            self.theta = train(self.config, start, self.theta_0, self.contexts, self.rewards)  # line 14
+        """Lines 14 to 16."""
+        self.theta = self.trained(t)  # line 14
         V_local_inverse = np.linalg.inv(self.V_local)
         return Upload(self.W_new, self.B_new, self.theta, self.ratio(V_local_inverse), V_local_inverse)
 
+    def trained(self, t):
+        """Line 14. stop_training_after: the network stays as it is from then on (App. E)."""
+        if self.config.stop_training_after is not None and t > self.config.stop_training_after:
+            return self.theta
+        starts = {"initial": self.theta_0, "own": self.theta, "aggregate": self.theta_sync}
+        return train(self.config, starts[self.config.training_start], self.theta_0, self.contexts, self.rewards)
+
     def ratio(self, V_local_inverse):
-        """Line 15: the smallest over the largest uncertainty in the domain (Sec. 3.3)."""
+        """Line 15: the smallest over the largest uncertainty in the domain, received contexts included (Sec. 3.3)."""
         if self.config.weight != "theory":
             return 1.0
         scale = math.sqrt(self.config.regularization)
-        uncertainties = [scale * norm(g, V_local_inverse) for g in self.world.domain_features]
+        points = [*self.world.domain_features, *self.received]
+        uncertainties = [scale * norm(g, V_local_inverse) for g in points]
         return min(uncertainties) / max(uncertainties)
 
     def receive(self, t, broadcast: Broadcast):
@@ -240,11 +247,18 @@ class World:
     """What agents meet: their contexts with the rewards that a query would bring, and the domain."""
 
     def __init__(self, config, environment, theta_0):
+        self.config = config
         self._block = functools.cache(environment.block)
         self.domain_features = []
         if config.weight == "theory":
             domain = environment.domain(config.domain_sample)
             self.domain_features = [tangent_feature(config, theta_0, x) for x in domain]
+
+    def looked_at(self, t, features):
+        """Features of received contexts that count for alpha: those of some evenly spread iterations."""
+        iterations = self.config.received_sample // len(features)
+        spread = math.ceil(self.config.horizon / iterations) if iterations else math.inf
+        return features if self.config.weight == "theory" and (t - 1) % spread == 0 else []
 
     def __call__(self, i, t):
         """Contexts [K, d] of agent i in iteration t (Alg. 1, line 3), and y for each of them, [K] (line 8)."""
@@ -265,22 +279,22 @@ class Outcome:
     theta: np.ndarray
 
 
-def run(config, environment, theta_0, horizon=None, clock=lambda: None) -> Outcome:
+def run(config, environment, theta_0, horizon=None, clock=lambda: None, agent=Agent, server=Server) -> Outcome:
     """N agents and a server for T iterations; all settings are numbers.
 
     `clock` is called before the first iteration and after every one.
     """
     theta_0 = torch.from_numpy(np.asarray(theta_0))
     world = World(config, environment, theta_0)
-    agents = [Agent(config, i, world, theta_0) for i in range(config.agents)]
-    server = Server(config, len(theta_0))
+    agents = [agent(config, i, world, theta_0) for i in range(config.agents)]
+    coordinator = server(config, len(theta_0))
     rounds, alphas = [], []
     clock()
     for t in range(1, (horizon or config.horizon) + 1):  # Alg. 1, line 2
         signals = [agent.iterate(t) for agent in agents]  # Alg. 1, lines 3-12
         if any(signals):  # Alg. 2, lines 1 and 2; Alg. 1, line 13
             uploads = [agent.send(t) for agent in agents]  # Alg. 1, lines 14-16
-            broadcast = server.round(uploads)  # Alg. 2, lines 3-6
+            broadcast = coordinator.round(uploads)  # Alg. 2, lines 3-6
             for agent in agents:
                 agent.receive(t, broadcast)  # Alg. 1, lines 17 and 18
             rounds.append(t)

@@ -159,8 +159,8 @@ def test_presets_then_the_file_then_flags(tmp_path):
     (tmp_path / "paper.toml").write_text('preset = "paper"\nagents = 3\nwidth = 10\nenvironment = "shuttle"\n')
     config = run("paper.toml", "--width", "30")
     assert config == Config.preset("paper", environment="shuttle", agents=3, width=30)
-    assert run("paper.toml", "--preset", "tuned", "--environment", "square") == Config(
-        environment="square", agents=3, width=10
+    assert run("paper.toml", "--preset", "tuned", "--environment", "square") == Config.preset(
+        "tuned", environment="square", agents=3, width=10
     )
 
 
@@ -182,15 +182,15 @@ def test_a_sweep_is_the_product_of_its_lists(tmp_path):
     assert list(configs) == [f"agents={n}/threshold={d}/seed=0" for n in (3, 4) for d in (2.5, 4.0, "theory")]
     for path, config in configs.items():
         assert path == f"agents={config.agents}/threshold={config.threshold}/seed=0"
-        assert config == Config(agents=config.agents, trigger="logdet", threshold=config.threshold)
-    assert sweep("list.toml", "--agents", "7") == {".": Config(agents=7)}
+        assert config == Config.preset("tuned", agents=config.agents, trigger="logdet", threshold=config.threshold)
+    assert sweep("list.toml", "--agents", "7") == {".": Config.preset("tuned", agents=7)}
 
 
 def test_switches_and_seeds_are_swept():
     assert sweep("--diagonal", "true,false") == {
-        f"diagonal={value}/seed=0": Config(diagonal=value) for value in (True, False)
+        f"diagonal={value}/seed=0": Config.preset("tuned", diagonal=value) for value in (True, False)
     }
-    assert sweep("--seed", "0,1,5") == {f"seed={seed}": Config(seed=seed) for seed in (0, 1, 5)}
+    assert sweep("--seed", "0,1,5") == {f"seed={seed}": Config.preset("tuned", seed=seed) for seed in (0, 1, 5)}
     configs = sweep("--seed", "0,2", "--seeds", "2", "--agents", "1,2")
     assert sorted(configs) == sorted(f"agents={n}/seed={s}" for s in (0, 1, 2, 3) for n in (1, 2))
 
@@ -204,9 +204,9 @@ def test_presets_belong_to_the_point():
 
 def test_runs_that_differ_in_nothing_that_matters_are_one():
     assert sweep("--trigger", "always,logdet", "--threshold", "1,2") == {
-        "trigger=always/seed=0": Config(),
-        "trigger=logdet/threshold=1.0/seed=0": Config(trigger="logdet", threshold=1.0),
-        "trigger=logdet/threshold=2.0/seed=0": Config(trigger="logdet", threshold=2.0),
+        "trigger=always/seed=0": Config.preset("tuned"),
+        "trigger=logdet/threshold=1.0/seed=0": Config.preset("tuned", trigger="logdet", threshold=1.0),
+        "trigger=logdet/threshold=2.0/seed=0": Config.preset("tuned", trigger="logdet", threshold=2.0),
     }
     configs = sweep("--algorithm", "neural-ucb,fn-ucb", "--trigger", "logdet,always", "--threshold", "1,2")
     assert list(configs) == [

@@ -14,7 +14,7 @@ from fnbandit.rounds.server import Server
 from fnbandit.simulation import make_group
 
 P = 241
-FOR_THE_RECORD = ("measure", "report", "weight", "last_round", "rounds")
+FOR_THE_RECORD = ("measure", "report", "weight", "last_round", "rounds", "trained", "last_trained")
 """What a message has beside what the algorithm needs: a number or two for an agent or a round"""
 
 

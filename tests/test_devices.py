@@ -12,8 +12,14 @@ from fnbandit.environments import make_environment
 from fnbandit.rounds.server import Server
 from fnbandit.simulation import make_group
 
+TUNED = {"training_optimizer": "adam", "training_steps": "auto", "weight": "earned", "reward_unit": "rms"}
 VARIANTS = [
     {},
+    TUNED,
+    {**TUNED, "trigger": "logdet", "hidden_layers": 3, "diagonal": True},
+    {**TUNED, "training_loss": "paper", "network": "ntk", "aggregation": "geometric-median", "server_momentum": 0.5},
+    {"messages": "quantized", "aggregation": "trimmed-mean"},
+    {"messages": "factored", "trigger": "budget", "aggregation": "median"},
     {"algorithm": "fn-ucb", "weight": "theory"},
     {"algorithm": "fn-ucb", "weight": "theory", "diagonal": True},
     {"trigger": "logdet"},
@@ -40,7 +46,7 @@ def test_agents_and_server_never_look_at_a_value(variant):
     assert measure.is_meta and upload.measure.is_meta
     assert broadcast.theta is None or broadcast.theta.is_meta
     # What leaves the device does so between rounds, and here it cannot.
-    with pytest.raises(NotImplementedError, match="meta"):
+    with pytest.raises(RuntimeError, match="meta"):
         group.trace(0, 1)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from fnbandit import Config, simulate
 from fnbandit.environments import make_environment
-from fnbandit.environments.tables import load_table, standardised
+from fnbandit.environments.tables import STANDARDIZATIONS, load_table
 from fnbandit.randomness import BLOCK, Purpose, generator
 
 
@@ -71,7 +71,7 @@ def test_standardised_rows_then_columns():
     rows = np.array([[3.0, 4.0, 0.0], [0.0, 5.0, 0.0], [0.0, 0.0, 0.0]])
     unit = np.array([[0.6, 0.8], [0.0, 1.0], [0.0, 0.0]])
     expected = (unit - unit.mean(0)) / unit.std(0)
-    found = standardised(rows)
+    found = STANDARDIZATIONS["paper"](rows)
     np.testing.assert_allclose(found[:, :2], expected)
     assert not found[:, 2].any()
 

@@ -61,14 +61,16 @@ def test_a_gradient_step_is_that_of_autograd(kind, layers, count):
     assert torch.equal(network.pack(layers_of_theta), theta)
     inputs = torch.zeros(2, network.padded_dim, count, dtype=torch.float64)
     inputs[:, : network.inputs_dim] = network.inputs(x)
+    caution = torch.tensor([1.0, 0.5], dtype=torch.float64)
     residual = network.descend(
-        layers_of_theta, inputs, -y[:, None], keep=0.75, rate=0.125, workspace=network.workspace(inputs)
-    )
+        layers_of_theta, layers_of_theta, inputs, -y[:, None], caution[:, None, None], keep=0.75, add=-0.125,
+        workspace=network.workspace(inputs),
+    )  # fmt: skip
     changed = network.pack(layers_of_theta)
     for i in range(2):
         loss = lambda p, i=i: 0.5 * ((oracle.network(config, p, x[i]) - y[i]) ** 2).sum()  # noqa: E731
         gradient = torch.func.grad(loss)(theta[i])
-        torch.testing.assert_close(changed[i], 0.75 * theta[i] - 0.125 * gradient, rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(changed[i], 0.75 * theta[i] - 0.125 * caution[i] * gradient, rtol=1e-11, atol=1e-11)
         torch.testing.assert_close(residual[i, 0], oracle.network(config, theta[i], x[i]) - y[i])
 
 

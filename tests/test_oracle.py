@@ -83,8 +83,8 @@ def case(row: dict, number: int) -> Config:
 CASES = [case(row, number) for number, row in enumerate(all_pairs(FACTORS))]
 
 
-def assert_same(config: Config, groups: int, monkeypatch) -> None:
-    expected = oracle.run(config, make_environment(config), theta_0(config))
+def assert_same(config: Config, groups: int, monkeypatch, run=oracle.run) -> None:
+    expected = run(config, make_environment(config), theta_0(config))
     assert_the_ratio_counts(config, expected)
     segments, scores = run_with_scores(config, groups, monkeypatch)
     traces = [segment.trace for segment in segments]

@@ -7,11 +7,17 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import integrate
+from scipy import integrate, linalg
 
-from fnbandit import Config, simulate, theory
+from fnbandit import Block, Config, assumptions, dimensions, simulate, theory
 from fnbandit.environments import make_environment
 from fnbandit.environments.functions import on_sphere
+from fnbandit.network import Network, TangentFeatures
+from fnbandit.randomness import BLOCK
+from fnbandit.rounds.triggers import LogDeterminant
+from fnbandit.rounds.weights import stride
+from fnbandit.runs import Checkpointing, LocalRun
+from workflows.command_line import main
 
 
 @pytest.mark.parametrize("correlation", [-0.9, -0.3, 0.0, 0.5, 0.95])
@@ -19,7 +25,9 @@ from fnbandit.environments.functions import on_sphere
 def test_closed_forms_agree_with_integration(correlation, variances):
     left, right = variances
     covariance = correlation * math.sqrt(left * right)
-    relu, both = theory.arc_cosine(*(torch.tensor(v, dtype=torch.float64) for v in ([[covariance]], [left], [right])))
+    relu, both = dimensions.arc_cosine(
+        *(torch.tensor(v, dtype=torch.float64) for v in ([[covariance]], [left], [right]))
+    )
     # u = sqrt(left) a, v = sqrt(right) (c a + s b) with a, b standard normal, in polar coordinates
     sine = math.sqrt(1 - correlation**2)
 
@@ -42,60 +50,175 @@ def test_closed_forms_agree_with_integration(correlation, variances):
 
 def test_ntk_of_one_context_by_hand():
     # Sigma^(l) of a unit vector stays 1 (2 E[relu^2] = 1) and H~^(l+1) = H~^(l) + 1 (2 P(u > 0) = 1).
-    h, tangent = theory.ntk(np.array([[0.6, 0.8]]), depth=3)
+    h, tangent = dimensions.ntk(np.array([[0.6, 0.8]]), depth=3)
     assert tangent.item() == pytest.approx(3)
     assert h.item() == pytest.approx(2)
     # Two orthogonal unit vectors, L = 2: Sigma = 2 * 1/(2 pi), H~ = 2 * 0 * 1/4 + Sigma.
-    h, _ = theory.ntk(np.eye(2), depth=2)
+    h, _ = dimensions.ntk(np.eye(2), depth=2)
     assert h[0, 1] == pytest.approx(1 / math.pi)
 
 
 def test_effective_dimension_is_the_dense_computation():
-    config = Config(agents=2, horizon=37, arms=3, dim=4)
+    config = Config(agents=2, horizon=37, arms=3, dim=4, network="ntk")
     environment = make_environment(config)
     contexts = np.concatenate(
         [np.concatenate([environment.block(i, b).contexts for b in range(2)])[:37].reshape(-1, 4) for i in range(2)]
     )
-    h, _ = theory.ntk(contexts, 2)
+    h, _ = dimensions.ntk(contexts, 2)
     expected = np.log(np.linalg.eigvalsh(np.eye(len(h)) + h / 0.7)).sum() / math.log(1 + 2 * 37 * 3 / 0.7)
-    found, exact = theory.effective_dimension(environment, config, range(2), 0.7)
+    found, exact = dimensions.effective_dimension(environment, config, range(2), 0.7)
     assert exact
     assert found == pytest.approx(expected, rel=1e-9)
-    local, _ = theory.effective_dimension(environment, config, range(1, 2), 0.7)
+    local, _ = dimensions.effective_dimension(environment, config, range(1, 2), 0.7)
     half = h[111:, 111:]
     expected = np.log(np.linalg.eigvalsh(np.eye(111) + half / 0.7)).sum() / math.log(1 + 111 / 0.7)
     assert local == pytest.approx(expected, rel=1e-9)
 
 
+def test_effective_dimension_of_a_standard_network_is_of_its_own_features():
+    config = Config(agents=2, horizon=20, arms=3, dim=2, width=3)
+    environment = make_environment(config)
+    theta = Network(config, 2).initial_parameters(0).numpy()
+    first, second = theta[:9].reshape(3, 3), theta[9:]
+    rows = []
+    for x in dimensions.contexts_of(environment, range(2), 20).x:
+        z = first @ [*x, 1]
+        # d f / d W_1 = w_2 1(z > 0) (x, 1)^T, d f / d (w_2, b_2) = (relu(z), 1)
+        rows.append([*np.outer(second[:3] * (z > 0), [*x, 1]).ravel(), *np.maximum(z, 0), 1])
+    gram = np.array(rows) @ np.array(rows).T
+    expected = np.linalg.slogdet(np.eye(120) + gram / 0.7)[1] / math.log(1 + 120 / 0.7)
+    assert dimensions.effective_dimension(environment, config, range(2), 0.7) == (
+        pytest.approx(expected, rel=1e-9),
+        True,
+    )
+
+
+def test_effective_dimension_on_raw_contexts():
+    config = Config(algorithm="dislinucb", agents=2, horizon=20, dim=3)
+    environment = make_environment(config)
+    x = dimensions.contexts_of(environment, range(2), 20).x
+    expected = np.linalg.slogdet(np.eye(3) + x.T @ x / 0.5)[1] / math.log(1 + 160 / 0.5)
+    assert dimensions.effective_dimension(environment, config, range(2), 0.5)[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_algorithm_without_features_is_refused():
+    with pytest.raises(ValueError, match="algorithm='kernel-ucb': has no effective dimension here"):
+        _ = theory.describe(Config(algorithm="kernel-ucb")).effective_dimension
+
+
 @pytest.mark.parametrize(("dim", "regularization"), [(4, 0.1), (4, 1.0), (10, 1.0)])
 def test_the_approximation_is_close_to_the_exact_value(dim, regularization, monkeypatch):
-    config = Config(agents=4, horizon=200, dim=dim)
+    config = Config(agents=4, horizon=200, dim=dim, network="ntk")
     environment = make_environment(config)
-    exact, is_exact = theory.effective_dimension(environment, config, range(4), regularization)
-    monkeypatch.setattr(theory, "EXACT_CONTEXTS", 1000)
-    monkeypatch.setattr(theory, "SAMPLE", 800)
-    approximate, claims = theory.effective_dimension(environment, config, range(4), regularization)
+    exact, is_exact = dimensions.effective_dimension(environment, config, range(4), regularization)
+    monkeypatch.setattr(dimensions, "EXACT_CONTEXTS", 1000)
+    monkeypatch.setattr(dimensions, "SAMPLE", 800)
+    approximate, claims = dimensions.effective_dimension(environment, config, range(4), regularization)
     assert (is_exact, claims) == (True, False)
     assert approximate == pytest.approx(exact, rel=0.12)
+
+
+def test_the_approximation_for_a_standard_network(monkeypatch):
+    config = Config(agents=4, horizon=400, width=8)
+    environment = make_environment(config)
+    exact, is_exact = dimensions.effective_dimension(environment, config, range(4), 1.0)
+    monkeypatch.setattr(dimensions, "EXACT_WORK", 0.0)
+    monkeypatch.setattr(dimensions, "SAMPLE", 800)
+    approximate, claims = dimensions.effective_dimension(environment, config, range(4), 1.0)
+    assert (is_exact, claims) == (True, False)
+    assert approximate == pytest.approx(exact, rel=0.05)
 
 
 def test_the_sample_is_of_these_agents_contexts():
     config = Config(agents=3, horizon=40, dim=3)
     environment = make_environment(config)
-    everything = {tuple(x) for x in theory.contexts_of(environment, range(1, 3), 40)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(theory, "SAMPLE", 100)
-        sample = theory._sampled(environment, config, range(1, 3))
-    assert len({tuple(x) for x in sample}) == 100
-    assert {tuple(x) for x in sample} <= everything
+    everything = dimensions.contexts_of(environment, range(1, 3), 40)
+    sample = dimensions.received(environment, config, range(1, 3), 100)
+    assert (len(everything.x), everything.total, sample.total) == (320, 320, 320)
+    values = {tuple(x): h for x, h in zip(everything.x, everything.h, strict=True)}
+    assert len({tuple(x) for x in sample.x}) == 100
+    assert [values[tuple(x)] for x in sample.x] == sample.h.tolist()
+
+
+def test_norm_by_hand():
+    # Two orthogonal unit vectors, L = 2: H = [[1.5, 1/pi], [1/pi, 1.5]]; for h = (1, 1), H^-1 h = h / (1.5 + 1/pi).
+    h, _ = dimensions.ntk(np.eye(2), depth=2)
+    assert dimensions.norm_of(np.ones(2), h) == pytest.approx(math.sqrt(2 * 2 / (1.5 + 1 / math.pi)), rel=1e-7)
+
+
+def test_norm_with_a_context_that_stands_twice_is_of_the_pseudo_inverse():
+    x = on_sphere(np.random.default_rng(0), 30, 4)
+    x = np.concatenate([x, x[:5]])
+    h = np.cos(3 * x[:, 0])
+    matrix, _ = dimensions.ntk(x, 2)
+    expected = math.sqrt(2 * h @ linalg.pinvh(matrix, rtol=1e-10) @ h)
+    assert dimensions.norm_of(h, matrix) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(("environment", "low", "high"), [("cosine", 9.0, 13.0), ("square", 22.0, 24.0)])
+def test_norm_bound_of_the_papers_functions(environment, low, high):
+    # As issue 10 measured them; against the dense solution on the same contexts.
+    config = Config.preset("theory", environment, agents=2, horizon=60)
+    numbers = theory.describe(config)
+    assert low < numbers.norm_bound < high
+    given = dimensions.contexts_of(make_environment(config), range(2), 60)
+    expected = math.sqrt(2 * given.h @ linalg.solve(dimensions.ntk(given.x, 2)[0], given.h, assume_a="pos"))
+    assert numbers.norm_bound == pytest.approx(expected, rel=1e-6)
+
+
+def test_norm_bound_rises_with_the_contexts_and_says_on_how_many(monkeypatch):
+    monkeypatch.setattr(theory, "SAMPLE", 200)
+    config = Config.preset("theory", agents=2, horizon=60)
+    numbers = theory.describe(config)
+    whole, half, count = numbers._norms
+    assert count == 200
+    assert half < whole == numbers.norm_bound
+    assert "on 200 of 480 contexts" in next(row.meaning for row in theory.table(numbers) if row.symbol == "B")
+
+
+def test_norm_bound_is_refused_where_the_paper_defines_none():
+    config = Config.preset("theory", agents=2, horizon=20, network="standard")
+    with pytest.raises(ValueError, match=r"norm_bound='theory': .* network=standard.*or take network=ntk"):
+        theory.resolve(config)
+    assert theory.resolve(config.replace(norm_bound=3.0)).exploration_global > 3
+    linear = config.replace(algorithm="dislinucb")
+    with pytest.raises(ValueError, match=r"features of algorithm=dislinucb, so that no B follows; give a number$"):
+        theory.resolve(linear)
+
+
+class Silent:
+    """An environment that does not say how it is disturbed."""
+
+    arms, dim = 2, 3
+
+    def __init__(self, config):
+        pass
+
+    def block(self, agent, index):
+        x = on_sphere(np.random.default_rng(index), BLOCK, 2, 3)
+        return Block(x, x[..., 0], np.zeros(BLOCK))
+
+    def domain(self, count):
+        return on_sphere(np.random.default_rng(0), count, 3)
+
+
+def test_noise_bound():
+    def bound(**settings):
+        return theory.describe(Config(noise_bound="theory", **settings)).noise_bound
+
+    assert bound(noise=0.3) == bound(environment="wheel", noise=0.3) == 0.3
+    assert bound(environment="magic", noise=0.3) == 0
+    assert theory.describe(Config(noise=0.3, noise_bound=0.7)).noise_bound == 0.7
+    with pytest.raises(ValueError, match=r"noise_bound='theory': .* has no `noise_bound`; give a number"):
+        bound(environment=f"{__name__}:Silent")
 
 
 def test_formulas_of_the_paper():
-    config = Config.preset("theory", agents=3, horizon=50, dim=4, norm_bound=2.0, noise_bound=0.5, delta=0.3)
+    config = Config.preset("theory", agents=3, horizon=50, dim=4, norm_bound=2.0, noise_bound=0.5, delta=0.3, width=20)
     numbers = theory.describe(config)
     lam, d, d_max = 1 + 2 / 50, numbers.effective_dimension, numbers.largest_local_dimension
     assert numbers.regularization == lam
-    assert numbers.exact
+    assert numbers.exact == (True, True)
     assert numbers.exploration_global == pytest.approx(
         2 + 0.5 * math.sqrt(2 * (math.log(3 / 0.3) + 1) + d * math.log(1 + 50 * 4 * 3 / lam))
     )
@@ -107,18 +230,89 @@ def test_formulas_of_the_paper():
     # (1 - eta m lambda)^J sqrt(T L / lambda) T N <= 1/3, the condition that J serves
     remaining = (1 - numbers.training_rate * 20 * lam) ** numbers.training_steps
     assert remaining * math.sqrt(50 * 2 / lam) * 50 * 3 <= 1 / 3
-    assert numbers.regret_bound == pytest.approx(d * math.sqrt(150) + d_max * 3 * math.sqrt(50))
+    assert numbers.information == pytest.approx(d * math.log(1 + 600 / lam) + 1)
+    first = d * math.sqrt(150)
+    assert numbers.first_iteration_regret_bound == pytest.approx(first + d_max * 3 * math.sqrt(50))
     less = theory.describe(config.replace(algorithm="fn-ucb-less-comm"))
-    assert less.regret_bound == pytest.approx(d * math.sqrt(150) + d_max * 3**1.5 * math.sqrt(50))
+    assert less.first_iteration_regret_bound == pytest.approx(first + d_max * 3**1.5 * math.sqrt(50))
 
 
-def test_rounds_stay_below_their_bound():
-    config = Config.preset("theory", agents=2, horizon=60, dim=3, width=16, training_steps=3)
+def test_regret_bound_by_hand():
+    # T = 100, N = 4, d~ = 3, d~_max = 2: 3 * 20 + sqrt(D-bar) * 2 * 4 * 10, times 2 in the second term for Less Comm.
+    assert theory.regret_below(100, 4, 3.0, 2.0, 1.0, averaged=False) == 140
+    assert theory.regret_below(100, 4, 3.0, 2.0, 9.0, averaged=False) == 300
+    assert theory.regret_below(100, 4, 3.0, 2.0, 9.0, averaged=True) == 540
+
+
+def test_the_general_algorithm_has_the_root_of_the_growth_of_an_epoch():
+    config = Config.preset("theory", agents=2, horizon=30, dim=3, trigger="period", period=3)
+    numbers = theory.describe(config)
+    # Epochs of three iterations, two rows before the last; ||g||^2 = H~ = L = 2 on the unit sphere.
+    assert numbers.epoch_growth == pytest.approx((1 + 2 / numbers.regularization) ** 2)
+    d, d_max = numbers.effective_dimension, numbers.largest_local_dimension
+    second = d_max * 2 * math.sqrt(30)
+    assert numbers.regret_bound == pytest.approx(d * math.sqrt(60) + (1 + 2 / numbers.regularization) * second)
+    assert theory.describe(config.replace(first_iteration_only=True)).regret_bound == pytest.approx(
+        d * math.sqrt(60) + second
+    )
+    assert theory.describe(config.replace(trigger="always")).regret_bound == numbers.first_iteration_regret_bound
+    # However long an epoch is, an agent cannot learn more than in T iterations.
+    largest = theory.describe(config.replace(trigger="logdet")).epoch_growth
+    assert math.log(largest) == pytest.approx(d_max * math.log(1 + 120 / numbers.regularization) + 1)
+    # With one agent the trigger watches V_local.
+    one = theory.describe(config.replace(agents=1, trigger="logdet", threshold=2.5))
+    assert one.epoch_growth == pytest.approx(math.exp(2.5))
+    assert math.isnan(theory.describe(config.replace(use_global=False)).regret_bound)
+    assert theory.describe(config.replace(use_local=False)).regret_bound == pytest.approx(d * math.sqrt(60))
+
+
+def most_rounds(horizon, threshold, information):
+    return LogDeterminant(Config(horizon=horizon, threshold=threshold)).most_rounds(information)
+
+
+def test_rounds_bound_by_hand():
+    # R = ceil(7.5) = 8, zeta = sqrt(2 * 400 / 8) = 10: 400 / 10 + 8 * 10 / 2
+    assert most_rounds(400, 2.0, 7.5) == 80
+    assert most_rounds(60, 2.0, 7.5) == math.ceil(60 / 15**0.5) + math.ceil(4 * 15**0.5)
+    # 7 + 7 rounds in 10 iterations are 10 at most.
+    assert most_rounds(10, 2.0, 7.5) == 10
+    assert most_rounds(20, 0.0, 7.5) == 20
+    assert most_rounds(20, 1000.0, math.inf) == 20
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"trigger": "always"}, 40),
+        ({"trigger": "period", "period": 7}, 5),
+        ({"trigger": "budget", "round_budget": 9}, 9),
+        ({"trigger": "budget", "round_budget": 90}, 40),
+        ({"trigger": "diagonal", "threshold": 1000.0}, 40),
+        ({"trigger": "logdet", "threshold": 1000.0, "diagonal": True}, 40),
+        ({"algorithm": "neural-ucb"}, 0),
+    ],
+)
+def test_rounds_bound_of_other_triggers(settings, expected):
+    assert theory.describe(Config(horizon=40, **settings)).rounds_bound == expected
+
+
+def test_rounds_bound_uses_the_configs_threshold():
+    config = Config.preset("theory", agents=2, horizon=60, dim=3, threshold=200.0)
+    numbers = theory.describe(config)
+    assert numbers.rounds_bound == most_rounds(60, 200.0, numbers.information) < 60
+
+
+@pytest.mark.parametrize("settings", [{"threshold": "theory"}, {"threshold": 60.0}, {"threshold": 200.0}])
+@pytest.mark.parametrize("network", [{"network": "ntk", "width": 16}, {"network": "standard", "width": 4}])
+def test_rounds_stay_below_their_bound(settings, network):
+    small = {"agents": 2, "horizon": 60, "dim": 3, "training_steps": 3, "norm_bound": 1.0}
+    config = Config.preset("theory", **small, **network, **settings)
     assert 1 <= len(simulate(config).rounds) <= theory.describe(config).rounds_bound
 
 
 def test_resolving_replaces_every_theory_by_its_number():
     config = Config.preset("theory", agents=2, horizon=20, dim=3)
+    assert config.norm_bound == config.noise_bound == "theory"
     resolved = theory.resolve(config)
     numbers = theory.describe(config)
     for name in theory.THEORY_FIELDS:
@@ -130,7 +324,193 @@ def test_resolving_replaces_every_theory_by_its_number():
         config.number("threshold")
 
 
+def test_only_what_is_asked_for_is_computed(monkeypatch):
+    monkeypatch.setattr(theory, "effective_dimension", None)
+    asked = Config(regularization="theory", training_rate="theory", training_steps="theory", noise_bound="theory")
+    assert theory.resolve(asked).noise_bound == asked.noise
+
+
+def test_the_table_names_sources():
+    rows = theory.table(theory.describe(Config.preset("theory", agents=2, horizon=20, dim=3)))
+    sources = {row.symbol: row.source for row in rows[:-1]}
+    assert sources["B"] == sources["d~"] == "Sec. 2"
+    assert sources["nu_TKN"] == "Sec. 3.2"
+    assert (sources["rounds"], sources["R_T"], sources["D-bar"]) == ("App. D", "Theorem 1", "App. F")
+    assert rows[-1].source == "App. F"
+    table = theory.table(theory.describe(Config(environment="magic", horizon=20, noise_bound="theory")))
+    assert next(row for row in table if row.symbol == "R").meaning == "rewards have no noise"
+
+
+# alpha of Sec. 3.3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"algorithm": "fn-ucb", "trigger": "logdet", "threshold": 3.0},
+        {"trigger": "always", "received_sample": 60},
+        {"trigger": "period", "period": 7, "diagonal": True, "received_sample": 100},
+        {"trigger": "logdet", "threshold": 3.0, "network": "ntk", "width": 16, "received_sample": 0},
+    ],
+    ids=str,
+)
+def test_alpha_is_the_ratio_over_the_domain_and_the_contexts_received(settings):
+    config = Config(agents=3, horizon=50, dim=3, arms=3, width=4, training_steps=2, weight="theory", domain_sample=20)
+    config = config.replace(**settings)
+    environment = make_environment(config)
+    lift = TangentFeatures(config, 3, torch.empty(0, dtype=torch.float64))
+
+    def features(x):
+        return lift(torch.from_numpy(x)[None])[0].numpy()
+
+    result = simulate(config)
+    assert len(result.rounds) > 4
+    # At most `received_sample` contexts over the horizon: 60 / 3 = 20 iterations of 50, every third.
+    every = {2048: 1, 60: 3, 100: 2, 0: 0}[config.received_sample]
+    domain = environment.domain(20)
+    for record in result.round_records:
+        t, ratios = record.iteration, []
+        for agent in range(3):
+            x = dimensions.contexts_of(environment, range(agent, agent + 1), t).x.reshape(t, 3, 3)
+            chosen = features(x[np.arange(t), result.arms[:t, agent]])
+            outer = chosen.T @ chosen
+            inverse = np.linalg.inv(
+                0.1 * np.eye(len(outer)) + (outer * np.eye(len(outer)) if config.diagonal else outer)
+            )
+            points = features(np.concatenate([domain, x[::every].reshape(-1, 3)]) if every else domain)
+            deviations = np.sqrt(np.einsum("ip,pq,iq->i", points, inverse, points))
+            ratios.append(deviations.min() / deviations.max())
+        assert record.quantities["alpha"] == pytest.approx(np.mean(ratios), rel=1e-6)
+        assert record.quantities["broadcast_alpha"] == pytest.approx(min(ratios), rel=1e-6)
+        if t < 50:
+            assert result.weight[t] == record.quantities["broadcast_alpha"]
+    assert not result.weight[: result.rounds[0]].any()
+
+
+def test_received_contexts_lower_alpha():
+    config = Config.preset("theory", agents=2, horizon=30, training_steps=2, norm_bound=1.0, domain_sample=2)
+    with_them, without = simulate(config), simulate(config.replace(received_sample=0))
+    first = with_them.rounds[0]
+    assert without.rounds[0] == first
+    assert 0 < with_them.weight[first] < without.weight[first]
+
+
+@pytest.mark.parametrize(
+    ("horizon", "arms", "sample", "expected"), [(50, 4, 200, 1), (50, 4, 199, 2), (50, 4, 3, 0), (1000, 4, 40, 100)]
+)
+def test_stride(horizon, arms, sample, expected):
+    assert stride(Config(horizon=horizon, received_sample=sample), arms) == expected
+
+
+@pytest.mark.parametrize("settings", [{"algorithm": "fn-ucb"}, {"diagonal": True}, {"received_sample": 90}], ids=str)
+def test_alpha_has_the_same_bits_in_any_grouping_and_after_a_resumption(settings, tmp_path):
+    config = Config(agents=5, horizon=60, dim=3, width=8, training_steps=2, weight="theory", trigger="logdet",
+                    threshold=3.0, domain_sample=32)  # fmt: skip
+    config = config.replace(**settings)
+    one = simulate(config)
+    assert (one.weight[1:] > 0).any()
+    np.testing.assert_array_equal(simulate(config, groups=3).weight, one.weight)
+    np.testing.assert_array_equal(simulate(config, groups=5).weight, one.weight)
+    kept = Checkpointing(str(tmp_path), seconds=0, rounds=3)
+    for segment in LocalRun(config, kept).segments():
+        if segment.end > 30:
+            break
+    np.testing.assert_array_equal(LocalRun(config, kept, resume=True).result().weight, one.weight)
+
+
+def test_an_agents_alpha_is_no_quantity_where_it_computes_none():
+    record = simulate(Config(agents=2, horizon=3)).round_records[0]
+    assert math.isnan(record.quantities["alpha"])
+    assert math.isnan(record.quantities["broadcast_alpha"])
+
+
+# Assumptions
+
+
+def remarks(environment="cosine", **settings):
+    config = Config.preset("theory", environment, **settings)
+    return "\n".join(assumptions.remarks(config, make_environment(config)))
+
+
+def test_width_conditions_by_hand():
+    # T = K = N = 1, L = 2, lambda = 3, lambda_0 = 0.5, delta = 0.1, from App. C.1
+    config = Config.preset("theory", agents=1, horizon=1)
+    found = assumptions.required_width(config, 1, 0.5)
+    root = (1 + math.sqrt(1 / 3)) ** 6
+    conditions = [
+        2 / 3 * 2**11 + 2**18 * 3.0**-8 * 5**6 + 2**21 * 3.0**-7 * root,
+        2**18 * 3.0**-4,
+        2**24 * 3.0**-10 * root,
+    ]
+    assert found / math.log(found) ** 3 == pytest.approx(max(conditions), rel=1e-9)
+    # With a small lambda_0 condition 2 is the largest.
+    tiny = assumptions.required_width(config, 1, 1e-4)
+    assert tiny == pytest.approx(64 * math.log(2 / 0.1) * 1e16)
+
+
+def test_what_is_said_of_assumptions():
+    assert "width=64: the conditions on m of App. C.1 ask for about 1e" in remarks(horizon=50)
+    assert remarks(horizon=50).count("\n") == 0
+    assert "Assumption 1 (Sec. 2): contexts have lengths from" in remarks("magic", horizon=50)
+    assert "|h| <= 1 is assumed, and it reaches" in remarks("square", horizon=50)
+    assert "network=standard: the theorems are on App. B's network" in remarks(network="standard", horizon=50)
+    assert "weight=ramp: Theorem 1 and App. F bound the regret of weight=theory only" in remarks(weight="ramp")
+    assert "reward_unit=rms: bonuses are nu times" in remarks(reward_unit="rms", horizon=50)
+    assert not remarks(algorithm="neural-ucb")
+
+
+class Twice(Silent):
+    def block(self, agent, index):
+        return super().block(agent, 0)
+
+
+def test_contexts_that_repeat_leave_no_eigenvalue():
+    assert "H has no lambda_0 > 0" in remarks(f"{__name__}:Twice", horizon=64)
+    assert "H has no lambda_0 > 0" not in remarks(f"{__name__}:Silent", horizon=64, agents=1)
+
+
+def test_points_without_an_active_unit_are_told():
+    config = Config.preset("theory", width=20, seed=0, horizon=50)
+    environment = make_environment(config)
+    weights = Network(config, 10).initial_parameters(0)[:400].reshape(20, 20)[:10, :10].numpy()
+    points = np.concatenate(
+        [environment.domain(512), dimensions.received(environment, config, range(8), assumptions.LOOKED_AT).x]
+    )
+    dead = int(((points @ weights.T) <= 0).all(1).sum())
+    line = remarks(width=20, seed=0, horizon=50).splitlines()[-1]
+    assert f"alpha is 0 for ever (Sec. 3.3): {dead} of 1,012 points looked at ({dead / 1012:.2%})" in line
+    # 512 + 8 * 50 * 4 points, each dead with probability 2^-(m/2): 2112 / 2^18 is the first below 1/100.
+    assert "width=36 avoids it" in line
+    assert not simulate(config.replace(training_steps=1, agents=2, horizon=20)).weight.any()
+
+
+def test_a_width_at_which_points_may_be_without_an_active_unit():
+    # No domain point of seed 2 is, but 2^-10 of all contexts are.
+    assert "alpha may become 0 for ever" in remarks(width=20, seed=2, horizon=50)
+    assert "alpha" not in remarks(width=36, seed=2, horizon=50)
+
+
+def test_a_run_warns(caplog):
+    config = Config.preset("theory", width=20, agents=2, horizon=4, training_steps=1)
+    simulate(config)
+    assert "App. C.1" in caplog.text
+    assert "alpha is 0 for ever" in caplog.text
+    caplog.clear()
+    simulate(config.replace(weight="ramp"))
+    assert not caplog.text
+
+
 def test_points_on_the_sphere_are_uniform():
     points = on_sphere(np.random.default_rng(0), 4000, 3)
     np.testing.assert_allclose(np.linalg.norm(points, axis=1), 1, rtol=1e-12)
     np.testing.assert_allclose(points.T @ points / 4000, np.eye(3) / 3, atol=0.03)
+
+
+def test_the_command_prints_numbers_sources_and_warnings(capsys):
+    assert main(["theory", "--preset", "theory", "--environment", "square", "--agents", "2", "--horizon", "20"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "sqrt(2 h^T H^-1 h) on 160 contexts" in printed
+    assert "│ App. F │" in printed
+    assert "warning: Sec. 2: |h| <= 1 is assumed" in printed
+    assert main(["theory", "--preset", "theory", "--network", "standard", "--horizon", "20"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -151,27 +151,19 @@ def report(argv: Sequence[str]) -> int:
 def theory_numbers(argv: Sequence[str]) -> int:
     """effective dimensions, nu, D and the bounds for a config"""
     from fnbandit import theory
+    from fnbandit.assumptions import remarks
 
     config = requested("fnbandit theory", argv, lists=False, kind=ConfigArguments).points[0].config
     numbers = theory.describe(config)
-    names = {
-        "regularization": "lambda",
-        "effective_dimension": "d~",
-        "largest_local_dimension": "d~_max",
-        "exploration_global": "nu_TKN",
-        "exploration_local": "nu_TK",
-        "threshold": "D = T / (N d~)",
-        "training_rate": "eta (App. C.1)",
-        "training_steps": "J (App. C.1)",
-        "regret_bound": "bound on the regret of all agents, constants 1",
-        "rounds_bound": "bound on the rounds, constants 1",
-    }
-    table = Table("quantity", "value", title=f"{config.environment}, N = {config.agents}")
-    for name, meaning in names.items():
-        table.add_row(meaning, f"{getattr(numbers, name):.6g}")
+    title = (
+        f"{config.environment}, {config.algorithm}, network={config.network}, N = {config.agents}, m = {config.width}"
+    )
+    table = Table("", "value", "what it is", "in the paper", title=title)
+    for row in theory.table(numbers):
+        table.add_row(row.symbol, f"{row.value:.6g}", row.meaning, row.source)
     console().print(table)
-    if not numbers.exact:
-        console().print("d~ from a sample of the contexts (a power law), d~_max from some of the agents")
+    for line in remarks(config, numbers.environment):
+        console().print(f"warning: {line}", soft_wrap=True)
     return DONE
 
 

@@ -61,6 +61,8 @@ class Group(ABC):
                 ...
     """
 
+    learns_on = ""
+    """What its bounds are linear in: the "tangent features" of its network, the "contexts" themselves, or neither"""
     communicates = False
     """Whether its agents take part in rounds"""
     one_group = False
@@ -84,6 +86,8 @@ class Group(ABC):
         self.regret = self.like.new_zeros(n, horizon)
         self.weights = torch.zeros(horizon, dtype=torch.float64, device=self.device)
         """alpha"""
+        self._lost = torch.zeros((), dtype=torch.bool, device=self.device)
+        """Whether a score has ever been no number"""
 
     @classmethod
     def make_shared(cls, config: Config, environment: Environment, like: Tensor) -> Shared | None:
@@ -143,6 +147,7 @@ class Group(ABC):
         t = self.iteration + 1
         contexts = self.stream.contexts(t)
         scored = self.scores(t, contexts)
+        self._lost |= scored.values.isnan().any()
         arms = scored.values.argmax(dim=1)
         means = self.stream.means(t)
         chosen = means[self.index, arms]
@@ -154,7 +159,7 @@ class Group(ABC):
         self.learn(t, contexts, arms, rewards, scored.evidence)
 
     def chosen(self, contexts: Tensor, arms: Tensor) -> Tensor:
-        """The chosen one of an agent's contexts or features [n, arms, d] -> [n, d]."""
+        """The chosen one of an agent's contexts or features [n, arms, d] -> [n, d]; of values [n, arms] -> [n]."""
         return contexts[self.index, arms]
 
     @abstractmethod
@@ -172,7 +177,13 @@ class Group(ABC):
         return False
 
     def trace(self, start: int, end: int) -> Trace:
-        """Iterations start + 1 to end."""
+        """Iterations start + 1 to end; a ValueError where a score in them was no number."""
+        if self._lost:
+            raise ValueError(
+                f"statistics_dtype={self.config.statistics_dtype!r}: scores are no numbers by iteration {end}; "
+                f"regularization={self.config.regularization!r} asks for more digits than that has, "
+                "or rewards and exploration are too large: try float64 or a larger regularization"
+            )
         part = slice(start, end)
         return Trace(
             arms=self.arms[:, part].T.cpu().numpy(),

@@ -5,20 +5,21 @@ from __future__ import annotations
 from torch import Tensor
 
 
-def global_bound(mean: Tensor, variance: Tensor, scale: float, rescale: bool) -> Tensor:
+def global_bound(mean: Tensor, variance: Tensor, scale: float, rescale: bool, unit: Tensor | float = 1.0) -> Tensor:
     """UCB^a = <g, theta-bar> + nu_TKN sqrt(lambda) ||g||_{V-bar^-1} (Alg. 1, line 5).
 
     scale is nu_TKN sqrt(lambda), variance the squared norm. Diagonal matrices inflate the first
-    term: `rescale` maps it over an agent's contexts to [0, 1] (footnote in Sec. 5.2).
+    term: `rescale` maps it over an agent's contexts to [0, 1] (footnote in Sec. 5.2). Bonuses, and what has been
+    rescaled, are multiples of `unit`.
     """
     if rescale:
         low, high = mean.aminmax(dim=-1, keepdim=True)
         spread = high - low
-        mean = (mean - low) / spread.where(spread > 0, 1)
-    return mean + scale * variance.sqrt()
+        mean = (mean - low) / spread.where(spread > 0, 1) * unit
+    return mean + scale * unit * variance.sqrt()
 
 
-def local_bound(prediction: Tensor, deviation: Tensor, scale: float) -> Tensor:
+def local_bound(prediction: Tensor, deviation: Tensor, scale: Tensor | float) -> Tensor:
     """UCB^b = f(x; theta_sync,NN) + nu_TK sqrt(lambda) deviation (Alg. 1, line 6); scale is nu_TK sqrt(lambda)."""
     return prediction + scale * deviation
 

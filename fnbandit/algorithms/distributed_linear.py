@@ -14,6 +14,8 @@ from fnbandit.rounds.shared import Shared
 class DisLinUCB(FederatedGroup):
     """n agents whose features are the contexts themselves."""
 
+    learns_on = "contexts"
+
     @classmethod
     def make_shared(cls, config: Config, environment: Environment, like: Tensor) -> Shared:
         both_ways = Contents(covariances=1, vectors=1)

@@ -22,10 +22,14 @@ LOOKS_ON_ACCELERATOR = 8
 
 
 class Seen(NamedTuple):
-    """The features of an iteration's contexts, [n, arms, p], and what V-bar says of them, if it matters."""
+    """What agents have found of an iteration's contexts before they chose."""
 
     features: Tensor
+    """[n, arms, p]"""
     found: Evaluation | None
+    """What V-bar says of them, if it matters"""
+    prediction: Tensor | None = None
+    """What a network says of them, [n, arms], if it was asked"""
 
 
 class FederatedGroup(Group):

@@ -20,6 +20,8 @@ from fnbandit.rounds.shared import Shared
 class LinearGroup(Group):
     """n independent learners with V = lambda I + sum x x^T and theta = V^-1 sum y x."""
 
+    learns_on = "contexts"
+
     def __init__(self, config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> None:
         super().__init__(config, environment, agents, shared)
         regularization = config.number("regularization")

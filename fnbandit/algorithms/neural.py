@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fnbandit.algorithms.base import Group, Scored, Trace
+from fnbandit.algorithms.base import Group, Scored
 from fnbandit.algorithms.sampling import Normals
 from fnbandit.config import Config
 from fnbandit.covariance import matrices
@@ -14,11 +14,13 @@ from fnbandit.environments import Environment
 from fnbandit.memory import Memory, precisions
 from fnbandit.network import Network
 from fnbandit.rounds.shared import Shared
-from fnbandit.training import check_converged, train, training_memory
+from fnbandit.training import steps_due, train, training_memory
 
 
 class NetworkLearners(Group):
     """Networks that are trained in every iteration: one for each agent, or one for all (`one_group`)."""
+
+    learns_on = "tangent features"
 
     def __init__(self, config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> None:
         super().__init__(config, environment, agents, shared)
@@ -30,10 +32,12 @@ class NetworkLearners(Group):
         observations = config.horizon * len(agents) // self._learners
         self._inputs = self.theta.new_zeros(self._learners, self.network.padded_dim, observations)
         self._targets = self.theta.new_zeros(self._learners, observations)
-        self._loss = self._targets.new_zeros(self._learners)
+        self._caution = self._targets.new_ones(self._learners)
+        """What gradients are multiplied by: 1, and half as much after every divergence"""
+        self._last_trained = 0
 
     def saved(self) -> dict[str, int | None]:
-        return super().saved() | {"theta": None, "_inputs": None, "_targets": None}
+        return super().saved() | {"theta": None, "_inputs": None, "_targets": None, "_caution": None}
 
     def predict(self, contexts: Tensor) -> Tensor:
         """f(x; theta) of contexts [n, arms, dim] -> [n, arms], in the statistics' precision."""
@@ -47,14 +51,13 @@ class NetworkLearners(Group):
         self._inputs[:, : self.network.inputs_dim, part] = self.network.inputs(chosen)
         self._targets[:, part] = rewards.to(self.network_dtype).unflatten(0, shape)
         stop = self.config.stop_training_after
-        if stop is None or iteration <= stop:
+        steps = steps_due(self.config, self._last_trained, iteration)
+        if steps and (stop is None or iteration <= stop):
             start = self._theta_0.expand_as(self.theta) if self.config.training_start == "initial" else self.theta
             x, y = self._inputs[:, :, : part.stop], self._targets[:, : part.stop]
-            self.theta, self._loss = train(self.config, self.network, start, self._theta_0, x, y)
-
-    def trace(self, start: int, end: int) -> Trace:
-        check_converged(self.config, float(self._loss.sum()), end)
-        return super().trace(start, end)
+            self.theta, _, diverged = train(self.config, self.network, start, self._theta_0, x, y, steps, self._caution)
+            self._caution = self._caution * (1 - diverged / 2)
+            self._last_trained = iteration
 
     @classmethod
     def parameter_count(cls, config: Config, environment: Environment) -> int:

@@ -45,7 +45,13 @@ class Covariance(Protocol):
         ...
 
     def reduced(self, variances: Tensor, change: Tensor, points: Tensor) -> Tensor:
-        """x^T V^-1 x of points [r, p] after a change that `absorb` returned, from those before it, [c, r]."""
+        """x^T V^-1 x of points [r, p], or each its own [c, r, p], after a change that `absorb` returned, from those
+        before it, [c, r].
+        """
+        ...
+
+    def some(self, few: slice) -> Covariance:
+        """Some of the covariances, to look at."""
         ...
 
     def state(self) -> State:

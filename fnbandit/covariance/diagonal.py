@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -45,8 +46,13 @@ class Diagonal:
         self.diagonal += rows.square().sum(1)
 
     def reduced(self, variances: Tensor, change: Tensor, points: Tensor) -> Tensor:
-        """x^T V^-1 x of points [r, p] for V^-1 = change [c, p], whatever it was before; [c, r]."""
+        """x^T V^-1 x of points [r, p] or [c, r, p] for V^-1 = change [c, p], whatever it was before; [c, r]."""
         return torch.bmm(change[:, None], points.square().mT.expand(len(change), -1, -1)).squeeze(1)
+
+    def some(self, few: slice) -> Diagonal:
+        some = copy.copy(self)
+        some.diagonal = self.diagonal[few]
+        return some
 
     def state(self) -> State:
         return {"diagonal": self.diagonal}

@@ -99,14 +99,17 @@ class Full:
         change = self._buffer.new_empty(count, k, p)
         for few in few_at_once(count, k * p, change):
             rows = self._lift(contexts[few])
-            change[few] = change_of(rows, self._some(few).solve(rows))
+            change[few] = change_of(rows, self.some(few).solve(rows))
         return change
 
     def reduced(self, variances: Tensor, change: Tensor, points: Tensor) -> Tensor:
-        """x^T V^-1 x of points [r, p] after Z has grown by `change` [c, k, p]: less by ||change x||^2, [c, r]."""
+        """x^T V^-1 x of points after Z has grown by `change` [c, k, p]: less by ||change x||^2, [c, r].
+
+        Points are [r, p] for all, or [c, r, p].
+        """
         return variances - torch.bmm(change, points.mT.expand(len(change), -1, -1)).square_().sum(1)
 
-    def _some(self, few: slice) -> Full:
+    def some(self, few: slice) -> Full:
         """Some of the covariances, to look at."""
         some = copy.copy(self)
         some._buffer = self._buffer[few]

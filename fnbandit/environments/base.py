@@ -24,7 +24,10 @@ class Block:
 
 
 class Environment(Protocol):
-    """What a simulation needs to know of a task."""
+    """What a simulation needs to know of a task.
+
+    One that has a `noise_bound`, too, a number R for which its noise is R-sub-Gaussian, serves the theory's nu.
+    """
 
     arms: int
     dim: int

@@ -42,6 +42,8 @@ class FunctionEnvironment:
     def __init__(self, config: Config, function: RewardFunction) -> None:
         self.arms = config.arms
         self.dim = config.dim
+        self.noise_bound = config.noise
+        """R of Sec. 2: Gaussian noise is sub-Gaussian with its own deviation"""
         self._config = config
         self._function = function
         self._means(on_sphere(generator(config.seed, Purpose.DOMAIN), 2, config.dim))

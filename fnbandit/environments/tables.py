@@ -19,12 +19,13 @@ from fnbandit.randomness import BLOCK, Purpose, generator
 def shipped(config: Config) -> TableEnvironment:
     """One of the two tables of the paper."""
     path = Path(str(resources.files("fnbandit") / "data" / f"{config.environment}.parquet"))
-    return TableEnvironment(config, *load_table(path, config.environment, "class"))
+    return TableEnvironment(config, *load_table(path, config.environment, "class"), usual="paper")
 
 
 def own(config: Config) -> TableEnvironment:
     """A user's table: the column `label` is the class, the others are features."""
-    return TableEnvironment(config, *load_table(Path(config.environment), config.environment, config.label))
+    table = load_table(Path(config.environment), config.environment, config.label)
+    return TableEnvironment(config, *table, usual="columns")
 
 
 def load_table(path: Path, name: str, label: str) -> tuple[np.ndarray, np.ndarray]:
@@ -56,19 +57,39 @@ def load_table(path: Path, name: str, label: str) -> tuple[np.ndarray, np.ndarra
     return features, pc.index_in(labels, value_set=classes).to_numpy()
 
 
-def standardised(features: np.ndarray) -> np.ndarray:
-    """Rows scaled to unit length, then columns to zero mean and unit variance (constant columns to 0)."""
+def unit_rows(features: np.ndarray) -> np.ndarray:
+    """Rows scaled to unit length (rows of zeros stay)."""
     length = np.linalg.norm(features, axis=1, keepdims=True)
-    rows = features / np.where(length == 0, 1, length)
-    deviation = rows.std(axis=0)
-    return (rows - rows.mean(axis=0)) / np.where(deviation == 0, 1, deviation)
+    return features / np.where(length == 0, 1, length)
+
+
+def standard_columns(features: np.ndarray) -> np.ndarray:
+    """Columns to zero mean and unit variance (constant columns to 0).
+
+    A column is divided by its largest entry first, so that no square overflows.
+    """
+    largest = np.abs(features).max(axis=0)
+    columns = features / np.where(largest == 0, 1, largest)
+    deviation = columns.std(axis=0)
+    return (columns - columns.mean(axis=0)) / np.where(deviation == 0, 1, deviation)
+
+
+STANDARDIZATIONS = {
+    "paper": lambda features: standard_columns(unit_rows(features)),
+    "columns": standard_columns,
+    "none": lambda features: features,
+}
 
 
 class TableEnvironment:
     """A row x becomes K contexts of K times its length, x in block k; reward 1 for the true class."""
 
-    def __init__(self, config: Config, features: np.ndarray, labels: np.ndarray) -> None:
-        self._rows = standardised(features)
+    noise_bound = 0.0
+    """R of Sec. 2: a class is known without noise"""
+
+    def __init__(self, config: Config, features: np.ndarray, labels: np.ndarray, usual: str) -> None:
+        chosen = usual if config.standardization == "auto" else config.standardization
+        self._rows = STANDARDIZATIONS[chosen](features)
         self._labels = labels
         self._seed = config.seed
         self._horizon = config.horizon

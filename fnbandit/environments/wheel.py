@@ -25,6 +25,8 @@ class Wheel:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self.noise_bound = config.noise
+        """R of Sec. 2"""
 
     def block(self, agent: int, index: int) -> Block:
         seed = self._config.seed

@@ -24,9 +24,11 @@ class Upload:
     theta: Tensor | None = None
     """theta_i [n, p]"""
     weight: Tensor | None = None
-    """alpha_i [n]"""
+    """alpha_i [n], or [n, r] where it is made of several numbers"""
     change: Tensor | None = None
     """V_local^-1: what it lost, as rows [n, k, p], or its diagonal [n, p]"""
+    trained: bool = False
+    """Whether theta_i has been trained for this round"""
     report: dict[str, Tensor] = field(default_factory=dict)
     """Quantities of this round, [n] each, for the record (see `records.QUANTITIES`)"""
 
@@ -46,6 +48,8 @@ class Broadcast:
     """alpha; where it is computed, a number on the agents' device"""
     inverses: Tensor | None
     """What the server made of all agents' `change`, as `LocalInverses.apply` takes it"""
+    trained: bool
+    """Whether agents have trained for this round"""
 
 
 @dataclass(frozen=True)

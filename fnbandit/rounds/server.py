@@ -11,15 +11,17 @@ from fnbandit.config import Config
 from fnbandit.rounds.aggregation import make_aggregation
 from fnbandit.rounds.messages import Broadcast, Upload
 from fnbandit.rounds.shared import Shared
+from fnbandit.rounds.weights import make_weight
 from fnbandit.state import State, prefixed, unprefixed
 
 
 class Server:
-    """Sums, averages, takes the minimum, and broadcasts (Alg. 2, lines 3-6)."""
+    """Sums, averages, takes the least alpha, and broadcasts (Alg. 2, lines 3-6)."""
 
     def __init__(self, config: Config, shared: Shared) -> None:
         self.shared = shared
         self._aggregation = make_aggregation(config)
+        self._weight = make_weight(config)
 
     def aggregate(self, iteration: int, uploads: list[Upload]) -> Broadcast:
         """One broadcast from the uploads of all groups, in agent order; it may write to what they hold."""
@@ -39,8 +41,9 @@ class Server:
             news=None if news is None else shared.estimate.combine(news),
             sum_of_moments=None if moments is None else shared.estimate.sum_of_moments + moments.sum(0),
             theta=theta,
-            weight=0.0 if weights is None else weights.min(),
+            weight=0.0 if weights is None else self._weight.combine(weights),
             inverses=inverses,
+            trained=uploads[0].trained,
         )
 
     def state(self) -> State:

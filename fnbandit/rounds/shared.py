@@ -61,6 +61,8 @@ class Shared:
         """t_last"""
         self.rounds = 0
         """Rounds so far"""
+        self.last_trained = 0
+        """The iteration of the last round for which agents have trained"""
 
     def moment(self, iteration: int) -> Moment:
         """Where an iteration stands among the rounds."""
@@ -80,6 +82,8 @@ class Shared:
         self.weight = broadcast.weight
         self.last_round = broadcast.iteration
         self.rounds += 1
+        if broadcast.trained:
+            self.last_trained = broadcast.iteration
 
     def state(self) -> State:
         """Everything that `load` needs to go on with the same bits."""
@@ -87,6 +91,7 @@ class Shared:
             "weight": torch.as_tensor(self.weight, dtype=torch.float64),
             "last_round": torch.tensor(self.last_round),
             "rounds": torch.tensor(self.rounds),
+            "last_trained": torch.tensor(self.last_trained),
             **prefixed("estimate", self.estimate.state()),
         }
         if self.theta is not None and self.inverses is not None:
@@ -97,6 +102,7 @@ class Shared:
         """Take over another copy's `state`."""
         self.weight = state["weight"].to(self.estimate.sum_of_moments)
         self.last_round, self.rounds = int(state["last_round"]), int(state["rounds"])
+        self.last_trained = int(state["last_trained"])
         self.estimate.load(unprefixed("estimate", state))
         if self.theta is not None and self.inverses is not None:
             self.theta = state["theta"].to(self.theta)

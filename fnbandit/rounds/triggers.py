@@ -35,6 +35,8 @@ class Trigger:
     """Whether it looks at `Epoch.diagonal_gain`"""
     level = math.nan
     """What a measure must exceed"""
+    most_gain = math.inf
+    """What log det V-bar - log det V_last can have come to without a round"""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -42,6 +44,15 @@ class Trigger:
     def next_round(self, last_round: int) -> int | None:
         """The iteration of the next round, where it is known beforehand."""
         return None
+
+    def most_rounds(self, information: float) -> int:
+        """A bound on the rounds over the horizon, if log det V_last can grow by `information` in all."""
+        rounds, iteration, horizon = 0, self.next_round(0), self._config.horizon
+        if iteration is None:
+            return horizon
+        while iteration is not None and iteration <= horizon:
+            rounds, iteration = rounds + 1, self.next_round(iteration)
+        return rounds
 
     def measure(self, epoch: Epoch, moment: Moment) -> Tensor:
         """(t - t_last) * (log det V-bar - log det V_last) of every agent, [n] (Alg. 1, line 11)."""
@@ -53,13 +64,35 @@ class LogDeterminant(Trigger):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.level = config.number("threshold")
+        self.level = self.most_gain = config.number("threshold")
+
+    def most_rounds(self, information: float) -> int:
+        """ceil(T/zeta) + ceil(R zeta/D) with zeta = sqrt(D T/R) and R = ceil(information) (App. D), at most T.
+
+        An epoch is longer than zeta, of which there are at most T/zeta, or its log det has grown by more than D/zeta.
+        """
+        horizon = self._config.horizon
+        if not self.level or math.isinf(information):
+            return horizon
+        whole = math.ceil(information)
+        zeta = math.sqrt(self.level * horizon / whole)
+        return min(horizon, math.ceil(horizon / zeta) + math.ceil(whole * zeta / self.level))
 
 
 class DiagonalLogDeterminant(LogDeterminant):
-    """The form that the paper's experiments used: the same on the matrices' diagonals."""
+    """The form that the paper's experiments used: the same on the matrices' diagonals.
+
+    App. D's bound is on sums of exact log det ratios; those of diagonals have none.
+    """
 
     needs_diagonal = True
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.most_gain = math.inf
+
+    def most_rounds(self, information: float) -> int:
+        return self._config.horizon
 
     def measure(self, epoch: Epoch, moment: Moment) -> Tensor:
         return (moment.iteration - moment.last_round) * epoch.diagonal_gain()
@@ -95,6 +128,9 @@ class Budget(Trigger):
     """
 
     level = 1.0
+
+    def most_rounds(self, information: float) -> int:
+        return min(self._config.horizon, self._config.round_budget)
 
     def measure(self, epoch: Epoch, moment: Moment) -> Tensor:
         spent = moment.rounds / self._config.round_budget
