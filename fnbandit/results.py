@@ -21,16 +21,16 @@ class Quantity:
 
     name: str
     """Its key in `Upload.report`, and its column in rounds.parquet"""
-    metric: str
-    """Its name in MLflow"""
+    metric: str | None = None
+    """Its name in MLflow; None: in the records only"""
 
 
 QUANTITIES = (
     Quantity("loss", "training/loss"),
     Quantity("steps", "training/steps"),
-    Quantity("diverged", "training/diverged"),
-    Quantity("alpha", "weight/alpha"),
-    Quantity("broadcast_alpha", "weight/broadcast_alpha"),
+    Quantity("diverged"),
+    Quantity("alpha"),
+    Quantity("broadcast_alpha"),
 )
 """loss: mean squared error of the training; steps of it; diverged: the share of agents that went back to their start;
 alpha: alpha_i, where agents compute it (Alg. 1, line 15); broadcast_alpha: what the server made of it (Alg. 2, line 4)

@@ -139,6 +139,7 @@ def test_where_changes_travel_and_where_matrices():
                 theta=shared.theta,
                 weight=0.0,
                 inverses=None if shared.inverses is None else shared.inverses.combine(change),
+                trained=True,
             )
             shared.apply(broadcast, own=range(0))
             yield next(iter(news_of(broadcast, shared)))

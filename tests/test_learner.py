@@ -188,3 +188,34 @@ def test_networks_of_any_depth_train(depth):
     result = simulate(config)
     assert result.round_records[-1].quantities["diverged"] == 0
     assert result.round_records[-1].quantities["loss"] < 0.1
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_an_own_table_with_wild_scales_runs_on_the_first_try(tmp_path, seed):
+    random = np.random.default_rng(seed)
+    labels = random.integers(4, size=400)
+    features = random.normal(size=(4, 18))[labels] + 0.7 * random.normal(size=(400, 18))
+    features = features * 10.0 ** random.uniform(-6, 6, size=18) + 10.0 ** random.uniform(-3, 5, size=18)
+    rows = [",".join([*map(repr, map(float, row)), f"c{label}"]) for row, label in zip(features, labels, strict=True)]
+    header = ",".join([*(f"x{i}" for i in range(18)), "kind"])
+    path = tmp_path / "wild.csv"
+    path.write_text("\n".join([header, *rows]))
+    config = Config.preset("tuned", environment=str(path), label="kind", agents=4, horizon=150, seed=seed)
+    result = simulate(config)
+    chance = 150 * 3 / 4
+    assert result.regret.sum(0).mean() < 2 / 3 * chance
+    assert all(r.quantities["diverged"] in (0.0,) or np.isnan(r.quantities["diverged"]) for r in result.round_records)
+
+
+def test_the_unit_of_the_reward_does_not_matter():
+    config = Config.preset("tuned", agents=4, horizon=100, noise=0.0, dim=6)
+    finals = []
+    for unit in (1e-3, 1.0, 1e3):
+        result = simulate(config, environment=lambda x, unit=unit: unit * np.cos(3 * x[:, 0]))
+        finals.append(result.regret.sum(0).mean() / unit)
+    chance = (
+        simulate(config.replace(algorithm="random"), environment=lambda x: np.cos(3 * x[:, 0])).regret.sum(0).mean()
+    )
+    assert max(finals) < 0.5 * chance
+    # Rounding grows into other choices, so that regrets are alike, not equal.
+    assert max(finals) < 1.5 * min(finals)

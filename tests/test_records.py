@@ -22,7 +22,15 @@ def segment(start: int, end: int, round_: bool = True) -> Segment:
     t = np.arange(start + 1, end + 1)[:, None]
     trace = Trace(t + np.arange(2), t * np.array([1.0, 2.0]), np.tile([0.5, 1.5], (end - start, 1)), t[:, 0] / 100)
     record = (
-        Round(end, end - start, (1,), 3.5, 2.5, COST, {"loss": 0.25, "steps": 30.0, "diverged": math.nan})
+        Round(
+            end,
+            end - start,
+            (1,),
+            3.5,
+            2.5,
+            COST,
+            {"loss": 0.25, "steps": 30.0, "diverged": math.nan, "alpha": 0.5, "broadcast_alpha": 0.25},
+        )
         if round_
         else None
     )
@@ -59,7 +67,8 @@ def test_a_row_for_every_round(tmp_path):
     assert rounds.schema.metadata == ROUNDS.metadata
     first = {"iteration": 3, "epoch_length": 3, "triggered": [1], "measure": 3.5, "threshold": 2.5, "messages_up": 4,
              "messages_down": 5, "numbers_up": 6, "numbers_down": 7, "bytes_up": 8, "bytes_down": 9, "weight": 0.03,
-             "loss": 0.25, "steps": 30.0, "diverged": None, "seconds": 0.125}  # fmt: skip
+             "loss": 0.25, "steps": 30.0, "diverged": None, "alpha": 0.5, "broadcast_alpha": 0.25,
+             "seconds": 0.125}  # fmt: skip
     assert rounds.to_pylist() == [first, first | {"iteration": 4, "epoch_length": 1, "weight": 0.04}]
 
 

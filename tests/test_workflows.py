@@ -35,7 +35,7 @@ def test_run_leaves_what_it_promises(tmp_path, capsys):
     here = tmp_path / "here"
     for word in ("regret per agent", "rounds", "bytes up", "records", "figure"):
         assert word in printed
-    expected = fnbandit.simulate(Config(agents=3, horizon=40, trigger="logdet", threshold=3.0))
+    expected = fnbandit.simulate(Config.preset("tuned", agents=3, horizon=40, trigger="logdet", threshold=3.0))
     record = read_run(here)
     assert record.finished
     assert record.trace.schema.equals(TRACE)
@@ -78,7 +78,7 @@ def test_thinned_traces(tmp_path):
         trace = read_run(detail).trace
         assert len(trace) == rows
         assert read_run(detail).summary["iterations"] == 40
-    full = fnbandit.simulate(Config(agents=3, horizon=40))
+    full = fnbandit.simulate(Config.preset("tuned", agents=3, horizon=40))
     np.testing.assert_allclose(read_run("mean").trace["regret"].to_numpy(), full.regret.mean(1))
 
 

@@ -131,6 +131,19 @@ def ideal_shuttle_wide() -> Line:
     return over_ideal("shuttle N=5 m=50", config, 560, 600, 2)
 
 
+def adam_cost() -> Line:
+    """An iteration that communicates and trains with Adam over one with gradient descent."""
+    times = {
+        optimizer: seconds_per_iteration(
+            Config(agents=10, horizon=400, training_optimizer=optimizer, training_rate=0.01), 300, 400
+        )
+        for optimizer in ("gd", "adam")
+    }
+    ratio = times["adam"] / times["gd"]
+    note = f"{times['adam'] * 1e3:.1f} ms against {times['gd'] * 1e3:.1f} ms, cosine N=10, iterations 300-400"
+    return Line("an iteration with Adam over one with gradient descent", ratio, "at most 1.3", ratio <= 1.3, note)
+
+
 def last_hundred(segments: Iterable[Segment]) -> float:
     """Seconds per iteration in iterations 901 to 1000."""
     return sum(segment.seconds for segment in segments if segment.start >= 900) / 100
@@ -253,6 +266,7 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "ideal-cosine": ideal_cosine,
     "ideal-shuttle": ideal_shuttle,
     "ideal-shuttle-wide": ideal_shuttle_wide,
+    "adam": adam_cost,
     "one-actor": one_actor,
     "two-actors": two_actors,
     "calls": coarse_calls,

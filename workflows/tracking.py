@@ -83,7 +83,7 @@ class Tally:
             "communication/messages": float(self.messages_up + self.messages_down),
             "communication/bytes": float(self.bytes_up + self.bytes_down),
         }
-        reported = {quantity.metric: self.quantities.get(quantity.name, np.nan) for quantity in QUANTITIES}
+        reported = {q.metric: self.quantities.get(q.name, np.nan) for q in QUANTITIES if q.metric}
         return values | {metric: value for metric, value in reported.items() if np.isfinite(value)}
 
     @property
