@@ -31,6 +31,14 @@ VARIANTS = {
     "neural-ucb": {"algorithm": "neural-ucb", "horizon": 80, "width": 8},
     "linear-ts": {"algorithm": "linear-ts", "horizon": 150},
     "median budget": {"aggregation": "median", "server_momentum": 0.5, "trigger": "budget", "round_budget": 12},
+    "tuned": {
+        "training_optimizer": "adam",
+        "training_steps": "auto",
+        "weight": "earned",
+        "reward_unit": "rms",
+        "trigger": "logdet",
+        "threshold": 20.0,
+    },
     "quantized": {"messages": "quantized", "trigger": "period", "period": 3},
     "matrices": {"trigger": "period", "period": 9, "dim": 2, "width": 4},
 }
@@ -44,6 +52,7 @@ SUBSET = [
     ("fn-ucb logdet", "3x2"),
     ("linear-ts", "2x3"),
     ("matrices", "2x3"),
+    ("tuned", "3x2"),
 ]
 MATRIX = [(variant, layout) for variant in VARIANTS for layout in LAYOUTS if (variant, layout) not in SUBSET]
 
