@@ -55,9 +55,9 @@ class Config:
     """m, units per hidden layer."""
     hidden_layers: Count = 1
     """Hidden layers; the paper's depth L is one more."""
-    initialization: Literal["auto", "normal", "scaled"] = "auto"
-    """Of network=standard: entries N(0, 1), or N(0, 2 / fan-in) above the first hidden layer; auto: normal for one
-    hidden layer, as in the paper, scaled for more, which would explode."""
+    initialization: Literal["scaled", "normal"] = "scaled"
+    """Of network=standard: entries N(0, 1), and between hidden layers, where those would explode, N(0, 2 / fan-in);
+    normal: N(0, 1) everywhere."""
     diagonal: bool = False
     """Keep only the diagonal of every matrix (Sec. 3.4)."""
     regularization: Positive | Theory = 0.1
@@ -179,9 +179,10 @@ class Config:
     def preset(cls, name: str, environment: str = "cosine", **changes: Any) -> Config:
         """`paper` (Sec. 5), `theory` (Algs. 1 and 2 to the letter) or `tuned` (our defaults), with changes."""
         check_fields(changes)
-        # A preset looks at these two: they are checked first.
-        cls(environment=environment, **{name: changes[name] for name in changes if name == "algorithm"})
-        return cls(**preset_settings(name, environment, changes.get("algorithm")) | changes)
+        # A preset looks at these: they are checked first.
+        asked = {name: changes[name] for name in ("algorithm", "hidden_layers") if name in changes}
+        cls(environment=environment, **asked)
+        return cls(**preset_settings(name, environment, **asked) | changes)
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Config))

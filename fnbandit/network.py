@@ -32,7 +32,8 @@ Workspace = tuple[list[Tensor], list[Tensor], Tensor]
 class Network:
     """A fully connected ReLU network with one output, as `config.network` describes it.
 
-    standard  f(x) = W_L relu(... W_1 x + b_1 ...) + b_L, every entry N(0, 1).
+    standard  f(x) = W_L relu(... W_1 x + b_1 ...) + b_L, every entry N(0, 1), but as `initialization` says
+              between hidden layers.
     ntk       App. B: no biases, f(x) = sqrt(m) W_L relu(... W_1 x), on doubled contexts
               (x, x)/sqrt(2), with block initialisation, so that f(x; theta_0) = 0.
     """
@@ -40,8 +41,7 @@ class Network:
     def __init__(self, config: Config, dim: int) -> None:
         self._ntk = config.network == "ntk"
         self._width = config.width
-        deep = config.initialization == "auto" and config.hidden_layers > 1
-        self._scaled = config.initialization == "scaled" or deep
+        self._scaled = config.initialization == "scaled"
         self._bias = 0 if self._ntk else 1
         sizes = [2 * dim if self._ntk else dim, *[config.width] * config.hidden_layers, 1]
         self._shapes = [(outputs, inputs + self._bias) for inputs, outputs in pairwise(sizes)]
@@ -63,7 +63,8 @@ class Network:
         random = generator(seed, Purpose.INITIAL_PARAMETERS)
         if not self._ntk:
             theta = random.standard_normal(self.parameter_count)
-            for part, (_, inputs) in zip(self._slices[1:], self._shapes[1:], strict=True) if self._scaled else ():
+            between = list(zip(self._slices, self._shapes, strict=True))[1:-1] if self._scaled else []
+            for part, (_, inputs) in between:
                 theta[part] *= math.sqrt(2 / (inputs - self._bias))
             return torch.from_numpy(theta)
         layers = []

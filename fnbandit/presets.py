@@ -24,14 +24,19 @@ THEORY_FIELDS = (
 """Fields of Config that accept 'theory'"""
 
 
-def preset_settings(name: str, environment: str, algorithm: str | None = None) -> dict[str, Any]:
-    """What a preset says of a config for an environment and an algorithm (None: the preset's own)."""
+def preset_settings(
+    name: str, environment: str, algorithm: str | None = None, hidden_layers: int = 1
+) -> dict[str, Any]:
+    """What a preset says of a config for an environment, an algorithm (None: the preset's own) and a depth."""
     if name not in PRESETS:
         raise ValueError(unknown("preset", name, PRESETS))
     algorithm = algorithm or ("fn-ucb" if name == "theory" else "fn-ucb-less-comm")
     table = environment in ("shuttle", "magic") or is_table(environment)
     makers = {"tuned": tuned, "paper": paper, "theory": theory}
     settings = {"environment": environment, "algorithm": algorithm} | makers[name](table, algorithm)
+    if name == "tuned":
+        # Deeper networks lose their units at the rate that suits one hidden layer.
+        settings["training_rate"] /= hidden_layers
     if algorithm == "dislinucb":
         settings["trigger"] = "logdet"  # its own rule (Wang et al. 2019)
     return settings

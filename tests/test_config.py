@@ -81,6 +81,9 @@ def test_presets():
     assert (tuned.training_optimizer, tuned.training_steps, tuned.weight) == ("adam", "auto", "earned")
     assert Config.preset("tuned", environment="my.csv").regularization == 1.0 != tuned.regularization
     assert Config.preset("tuned", algorithm="dislinucb").trigger == "logdet"
+    assert Config.preset("tuned", hidden_layers=3).training_rate == pytest.approx(tuned.training_rate / 3)
+    with pytest.raises(ValueError, match="hidden_layers=0: expected a whole number, at least 1"):
+        Config.preset("tuned", hidden_layers=0)
     # The published code has nu under the square root, so that its 0.01 is a multiplier of 0.1.
     assert Config.preset("paper", environment="magic", algorithm="neural-ts").exploration_local == 0.1
     assert Config.preset("tuned", agents=3).agents == 3
