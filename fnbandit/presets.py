@@ -43,7 +43,7 @@ def preset_settings(
 
 
 def tuned(table: bool, algorithm: str) -> dict[str, Any]:
-    """Ours, found by searches on seeds from 100 on (`fnbandit reproduce tune-functions` and `tune-tables` repeat them).
+    """Ours, searched for on seeds from 100 on (`fnbandit reproduce tune-functions` and `tune-tables` vary each field).
 
     Adam, with as many steps as what is new asks for, from the aggregate; rewards in each agent's own unit; networks
     count once they have earned it.
