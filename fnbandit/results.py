@@ -26,8 +26,8 @@ class Quantity:
 
 
 QUANTITIES = (
-    Quantity("loss", "training/loss"),
-    Quantity("steps", "training/steps"),
+    Quantity("loss", "loss"),
+    Quantity("steps", "steps"),
     Quantity("diverged"),
     Quantity("alpha"),
     Quantity("broadcast_alpha"),
@@ -126,7 +126,7 @@ class Result:
         """How good, how many rounds, how many bytes, how long."""
         config, total = self.config, self.communication.total
         final = self.regret.sum(0)
-        error = final.std() / np.sqrt(len(final))
+        error = float(standard_error(final))
         return "\n".join(
             (
                 f"{config.algorithm} on {config.environment}, {config.agents} agents, {config.horizon} iterations",
@@ -136,6 +136,11 @@ class Result:
                 f"  seconds            {self.seconds:.1f}",
             )
         )
+
+
+def standard_error(values: np.ndarray) -> np.ndarray:
+    """Of the mean over the first axis, from the unbiased variance (n - 1); zero for a single value."""
+    return values.std(axis=0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.zeros(values.shape[1:])
 
 
 def joined(traces: list[Trace]) -> Trace:

@@ -10,7 +10,8 @@ from small_records import record
 
 from fnbandit import Config
 from fnbandit.registry import KINDS
-from workflows.grouping import curve, differing, group, standard_error
+from fnbandit.results import standard_error
+from workflows.grouping import curve, differing, group
 
 # Numbers
 

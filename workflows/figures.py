@@ -21,6 +21,7 @@ from matplotlib.textpath import TextPath
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
 from fnbandit.records import RunRecord
+from fnbandit.results import standard_error
 from workflows.grouping import (
     agent_curves,
     curve,
@@ -31,7 +32,6 @@ from workflows.grouping import (
     round_counts,
     settings,
     shared_settings,
-    standard_error,
     unused,
 )
 

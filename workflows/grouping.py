@@ -132,11 +132,6 @@ def unused(label: str, taken: Container[str]) -> str:
     return label if label not in taken else next(name for name in numbered if name not in taken)
 
 
-def standard_error(values: np.ndarray) -> np.ndarray:
-    """Over the first axis, from the unbiased variance; zero for a single value."""
-    return values.std(axis=0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.zeros(values.shape[1:])
-
-
 def means(run: RunRecord, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Iterations, and a column's mean over agents in each."""
     iterations = run.trace.column("iteration").to_numpy()

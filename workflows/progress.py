@@ -10,7 +10,7 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from fnbandit.config import Config
-from workflows.tracking import Tally
+from workflows.tally import Tally
 
 LINE_EVERY = 10.0
 """Seconds between two plain lines of a run."""

@@ -28,13 +28,15 @@ from fnbandit.capacity import readable
 from fnbandit.environments import make_environment
 from fnbandit.records import RecordWriter, RunRecord, read_run, write_json
 from fnbandit.registry import part_of
+from fnbandit.results import standard_error
 from fnbandit.runs import Run
 from workflows.engines import LocalEngine, make_engine
 from workflows.figures import draw
-from workflows.grouping import group, standard_error
+from workflows.grouping import group
 from workflows.progress import Progress
 from workflows.study import Point, Study
-from workflows.tracking import Tally, Tracker
+from workflows.tally import Tally
+from workflows.tracking import Tracker
 
 log = logging.getLogger("fnbandit")
 PACKAGES = ("fnbandit", "torch", "numpy", "pyarrow", "ray", "mlflow")

@@ -11,14 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fnbandit.config import Config
-from fnbandit.registry import find, is_table, part_of
-from fnbandit.results import QUANTITIES, Segment
+from fnbandit.registry import is_table, part_of
 
-STEPS = 500
-"""Values per metric, at the most."""
 EXPERIMENT = "fnbandit"
 BATCH = 900
 """Metrics per request; the server takes 1000."""
@@ -29,81 +24,6 @@ log = logging.getLogger("fnbandit")
 def default_uri() -> str:
     """The store of this directory: MLFLOW_TRACKING_URI, or sqlite."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path.cwd() / 'mlflow.db'}"
-
-
-class Tally:
-    """Running totals of a run: what the progress bar, the summary and MLflow show."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.iterations = 0
-        self.per_agent = np.zeros(config.agents)
-        """Cumulative regret of every agent"""
-        self.rounds = 0
-        self.messages_up = self.messages_down = 0
-        self.numbers_up = self.numbers_down = 0
-        self.bytes_up = self.bytes_down = 0
-        self.quantities: dict[str, float] = {}
-        """Of the last round"""
-        self._communicates = find("algorithm", config.algorithm).communicates
-        self.began = time.monotonic()
-        self.step = -(-config.horizon // STEPS)
-        """Iterations between two values of a metric"""
-
-    def add(self, segment: Segment) -> list[tuple[int, dict[str, float]]]:
-        """Take in a segment; the metrics that are due, by iteration."""
-        trace = segment.trace
-        mean = trace.regret.mean(1)
-        cumulative = self.per_agent.mean() + np.cumsum(mean)
-        self.per_agent = self.per_agent + trace.regret.sum(0)
-        before = self._communication()
-        if segment.round is not None:
-            self.rounds += 1
-            for name, value in vars(segment.round.cost).items():
-                setattr(self, name, getattr(self, name) + value)
-            self.quantities = segment.round.quantities
-        self.iterations = segment.end
-        due = []
-        for iteration in range(segment.start + 1, segment.end + 1):
-            if iteration % self.step == 0 or iteration == self.config.horizon:
-                place = iteration - segment.start - 1
-                metrics = {"regret/cumulative": float(cumulative[place]), "regret/instant": float(mean[place])}
-                metrics["weight/alpha"] = float(trace.weight[place])
-                metrics |= self._communication() if iteration == segment.end else before
-                if iteration == segment.end:
-                    metrics |= {"time/seconds": self.seconds, "time/iterations_per_second": self.speed}
-                due.append((iteration, metrics))
-        return due
-
-    def _communication(self) -> dict[str, float]:
-        if not self._communicates:
-            return {}
-        values = {
-            "communication/rounds": float(self.rounds),
-            "communication/messages": float(self.messages_up + self.messages_down),
-            "communication/bytes": float(self.bytes_up + self.bytes_down),
-        }
-        reported = {q.metric: self.quantities.get(q.name, np.nan) for q in QUANTITIES if q.metric}
-        return values | {metric: value for metric, value in reported.items() if np.isfinite(value)}
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
-
-    @property
-    def speed(self) -> float:
-        return self.iterations / max(self.seconds, 1e-9)
-
-    @property
-    def regret(self) -> float:
-        return float(self.per_agent.mean())
-
-    def summary(self) -> dict[str, Any]:
-        """The totals, by the names of summary.json."""
-        names = ("iterations", "regret", "rounds", "messages_up", "messages_down", "numbers_up", "numbers_down",
-                 "bytes_up", "bytes_down", "seconds")  # fmt: skip
-        error = self.per_agent.std() / np.sqrt(len(self.per_agent))
-        return {name: getattr(self, name) for name in names} | {"regret_standard_error": float(error)}
 
 
 @dataclass(frozen=True)
