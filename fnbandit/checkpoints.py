@@ -1,8 +1,10 @@
 """Checkpoints: safetensors and JSON, written aside and moved, the last two kept, never a pickle.
 
-A checkpoint is a folder step-ITERATION with agents.safetensors, server.safetensors and
-manifest.json. The manifest comes last and carries the other files' checksums and its own: a
-folder without a good one is no checkpoint.
+LOCATION/fnbandit-checkpoints/OWNER.txt       the mark of a folder that is this project's own
+LOCATION/fnbandit-checkpoints/step-ITERATION  agents.safetensors, server.safetensors, manifest.json
+
+The manifest comes last and carries the other files' checksums and its own: a folder without a good one is no
+checkpoint. What is deleted are files of these names, and folders that are empty then; never anything else.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import hashlib
 import json
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +26,19 @@ import safetensors.torch
 
 from fnbandit.algorithms.base import Trace
 from fnbandit.config import Config
+from fnbandit.fingerprints import Fingerprint
 from fnbandit.results import QUANTITIES, Round, Segment
 from fnbandit.rounds.messages import Cost
 from fnbandit.state import State
 
-VERSION = 3
+VERSION = 4
 KEPT = 2
 STEP = re.compile(r"step-(\d{9})$")
+FOLDER = "fnbandit-checkpoints"
+"""All that a store writes and deletes is in this folder below its location"""
+MARK = "OWNER.txt"
+MARK_TEXT = b"Checkpoints of fnbandit, which deletes them when their run is finished. Put nothing of your own here.\n"
+FILES = ("agents.safetensors", "server.safetensors", "manifest.json")
 
 
 class CheckpointError(ValueError):
@@ -41,6 +50,7 @@ class Snapshot:
     """A simulation between two epochs: all that is needed to go on with the same bits."""
 
     config: Config
+    fingerprint: Fingerprint
     iteration: int
     agents: State
     """All groups' states, joined"""
@@ -90,7 +100,15 @@ class CheckpointStore:
                 self._fs, self._root = pyarrow.fs.FileSystem.from_uri(location)
             else:
                 self._fs, self._root = pyarrow.fs.LocalFileSystem(), location
+            self._root = f"{self._root.rstrip('/')}/{FOLDER}"
             self._fs.create_dir(self._root, recursive=True)
+            names = self._names(self._root)
+            if not names - {f"{MARK}.part"}:
+                self._write(f"{self._root}/{MARK}", MARK_TEXT)
+            elif MARK not in names:
+                raise CheckpointError(
+                    f"checkpoint={location!r}: {FOLDER} there has no {MARK}, so it is not fnbandit's; go elsewhere"
+                )
         except (pa.ArrowException, OSError) as error:
             raise CheckpointError(f"checkpoint={location!r}: cannot be opened ({error})") from None
 
@@ -107,6 +125,7 @@ class CheckpointStore:
             "version": VERSION,
             "iteration": snapshot.iteration,
             "config": dataclasses.asdict(snapshot.config),
+            "fingerprint": dataclasses.asdict(snapshot.fingerprint),
             "files": files,
             "weight": snapshot.weight.tolist(),
             "rounds": [dataclasses.asdict(r) for r in snapshot.rounds],
@@ -118,11 +137,27 @@ class CheckpointStore:
         kept = [step for step in steps if step <= snapshot.iteration and self._finished(step)][-KEPT:]
         for step in steps:
             if step not in kept:
-                self._fs.delete_dir(f"{self._root}/step-{step:09d}")
+                self._delete(f"{self._root}/step-{step:09d}", FILES)
 
     def clear(self) -> None:
         """Forget all checkpoints: the run is finished."""
-        self._fs.delete_dir(self._root)
+        for step in self._steps():
+            self._delete(f"{self._root}/step-{step:09d}", FILES)
+        if self._names(self._root) <= {MARK}:
+            self._delete(self._root, (MARK,))
+
+    def _delete(self, folder: str, names: Iterable[str]) -> None:
+        """Delete files of these names, finished or half written, then the folder if nothing else is in it."""
+        ours = {file for name in names for file in (name, f"{name}.part")}
+        # The manifest early: without it a folder is no checkpoint, whatever is left when this is interrupted.
+        for file in sorted(ours & self._names(folder), key=lambda file: (not file.startswith("manifest"), file)):
+            self._fs.delete_file(f"{folder}/{file}")
+        if not self._names(folder):
+            self._fs.delete_dir(folder)
+
+    def _names(self, folder: str) -> set[str]:
+        """What is in a folder."""
+        return {info.base_name for info in self._fs.get_file_info(pyarrow.fs.FileSelector(folder))}
 
     def _write(self, path: str, data: bytes) -> None:
         with self._fs.open_output_stream(f"{path}.part") as stream:
@@ -173,6 +208,7 @@ class CheckpointStore:
         rounds = [_round(record) for record in body["rounds"]]
         return Snapshot(
             config=Config(**body["config"]),
+            fingerprint=Fingerprint(**body["fingerprint"]),
             iteration=body["iteration"],
             agents=tensors["agents.safetensors"],
             server=tensors["server.safetensors"],

@@ -8,13 +8,21 @@ DIR/summary.json     status and totals
 While a run lasts the tables are Arrow IPC streams, trace.arrows and rounds.arrows; after a
 crash every whole batch of them is readable. A sweep is a folder of runs in folders named
 key=value, which pyarrow, polars and duckdb read as one partitioned data set.
+
+What has been altered is not read as other values: a batch of a stream carries a checksum of itself and all
+before it, and the summary carries its own and those of the finished tables.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import math
 import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,18 +32,23 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
+from fnbandit.errors import SimulationError
 from fnbandit.results import COSTS, QUANTITIES, Segment
 
 if TYPE_CHECKING:
     import pyarrow.dataset
 
-VERSION = "1"
+log = logging.getLogger("fnbandit")
+VERSION = "2"
+SUMMARY_VERSION = 2
+SUMMARY = {"status": str, "config": dict, "iterations": int, "files": dict}
+"""What every summary has; `files` are the checksums of a finished run's tables"""
 METADATA = {"fnbandit.schema": VERSION}
 TRACE = pa.schema(
     [
         ("iteration", pa.int32()),
         ("agent", pa.int32()),
-        ("arm", pa.int16()),
+        ("arm", pa.int32()),
         ("reward", pa.float64()),
         ("regret", pa.float64()),
         ("weight", pa.float64()),
@@ -71,7 +84,7 @@ def trace_batch(segment: Segment, detail: TraceDetail) -> pa.RecordBatch:
         columns = {
             "iteration": np.repeat(numbers, agents),
             "agent": np.tile(np.arange(agents, dtype=np.int32), iterations),
-            "arm": trace.arms.astype(np.int16).ravel(),
+            "arm": trace.arms.astype(np.int32).ravel(),
             "reward": trace.rewards.astype(np.float64).ravel(),
             "regret": trace.regret.astype(np.float64).ravel(),
             "weight": np.repeat(trace.weight, agents),
@@ -119,44 +132,126 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     os.replace(part, path)
 
 
+def write_summary(directory: Path, summary: dict[str, Any]) -> None:
+    """Write a run's summary.json, with its version and a checksum."""
+    body = {"version": SUMMARY_VERSION} | summary
+    write_json(directory / "summary.json", body | {"sha256": _seal(body)})
+
+
+def _seal(summary: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(summary, sort_keys=True).encode()).hexdigest()
+
+
 class RecordWriter:
     """Appends segments to a run's two streams, and turns them into Parquet at the end."""
 
     def __init__(self, directory: Path, detail: TraceDetail = "agents") -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory, self._detail = directory, detail
-        self._trace = pa.ipc.new_stream(pa.OSFile(str(directory / "trace.arrows"), "wb"), TRACE)
-        self._rounds = pa.ipc.new_stream(pa.OSFile(str(directory / "rounds.arrows"), "wb"), ROUNDS)
+        self._trace = Stream(directory / "trace.arrows", TRACE)
+        self._rounds = Stream(directory / "rounds.arrows", ROUNDS)
 
     def write(self, segment: Segment) -> None:
         if self._detail != "none":
-            self._trace.write_batch(trace_batch(segment, self._detail))
+            self._trace.write(trace_batch(segment, self._detail))
         if segment.round is not None:
-            self._rounds.write_batch(round_batch(segment))
+            self._rounds.write(round_batch(segment))
 
-    def close(self, finished: bool) -> None:
-        """End the streams; a finished run's become Parquet files."""
+    def finish(self, iterations: int, agents: int) -> dict[str, str]:
+        """Turn the streams of a run that is at its end into Parquet files; their checksums.
+
+        What has come back from the disk must have every row that the run has, or it is a SimulationError.
+        """
+        self.close()
+        rows = {"agents": iterations * agents, "mean": iterations, "none": 0}[self._detail]
+        digests = {}
+        for stream, count in ((self._trace, rows), (self._rounds, self._rounds.rows)):
+            table = read_stream(stream.path)
+            if len(table) != count:
+                raise SimulationError(
+                    f"{stream.path}: has {len(table)} rows, expected {count}; the run is not finished"
+                )
+            path, part = stream.path.with_suffix(".parquet"), stream.path.with_suffix(".part")
+            with naming(path):
+                pa.parquet.write_table(table, part, compression="zstd", write_page_checksum=True)
+                digests[path.name] = file_digest(part)
+                os.replace(part, path)
+        for stream in (self._trace, self._rounds):
+            stream.path.unlink()
+        return digests
+
+    def close(self) -> None:
+        """End the streams."""
         self._trace.close()
         self._rounds.close()
-        if finished:
-            for name in ("trace", "rounds"):
-                part = self._directory / f"{name}.part"
-                pa.parquet.write_table(read_stream(self._directory / f"{name}.arrows"), part, compression="zstd")
-                os.replace(part, self._directory / f"{name}.parquet")
-                (self._directory / f"{name}.arrows").unlink()
+
+
+class Stream:
+    """An Arrow IPC stream on disk; every batch has, as metadata, a checksum of itself and those before it."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path, self.rows, self._checksum = path, 0, 0
+        with naming(path):
+            self._stream = pa.ipc.new_stream(pa.OSFile(str(path), "wb"), schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._checksum = zlib.crc32(batch.serialize(), self._checksum)
+        self.rows += len(batch)
+        with naming(self.path):
+            self._stream.write_batch(batch, custom_metadata={"crc32": str(self._checksum)})
+
+    def close(self) -> None:
+        with naming(self.path):
+            self._stream.close()
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error of the file system name the file, which pyarrow's errors do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise OSError(f"{path}: {error}") from None
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_stream(path: Path) -> pa.Table:
-    """All whole batches of a stream that may have been cut off anywhere."""
+    """All whole batches of a stream that may have been cut off or altered anywhere; nothing after such a place."""
     schema = TRACE if path.name.startswith("trace") else ROUNDS
-    batches = []
+    batches: list[pa.RecordBatch] = []
+    source = pa.BufferReader(path.read_bytes() if path.exists() else b"")
+    checksum = 0
     try:
-        with pa.ipc.open_stream(pa.OSFile(str(path), "rb")) as reader:
+        with pa.ipc.open_stream(source) as reader:
+            if not reader.schema.equals(schema, check_metadata=True):
+                raise pa.ArrowInvalid("another schema")
             while True:
-                batches.append(reader.read_next_batch())
-    except (StopIteration, pa.ArrowInvalid, OSError):
-        pass
+                batch, metadata = reader.read_next_batch_with_custom_metadata()
+                batch.validate(full=True)
+                checksum = zlib.crc32(batch.serialize(), checksum)
+                if (metadata or {}).get("crc32") != str(checksum).encode():
+                    raise pa.ArrowInvalid("another checksum")
+                batches.append(batch)
+    except StopIteration:
+        whole = source.tell() == source.size()
+    except (pa.ArrowException, OSError, ValueError):
+        # The bytes are in memory: whatever is wrong is wrong with them.
+        whole = source.size() == 0
+    if not whole:
+        rows = sum(len(batch) for batch in batches)
+        log.warning("fnbandit: %s: is cut off or damaged after %d whole rows; the rest is not read", path, rows)
     return pa.Table.from_batches(batches, schema)
+
+
+class MissingTable(ValueError):  # noqa: N818
+    """A finished run has lost a table."""
 
 
 @dataclass(frozen=True)
@@ -174,25 +269,51 @@ class RunRecord:
 
 
 def read_run(directory: str | Path) -> RunRecord:
-    """The tables and the summary of one run, finished or not."""
+    """The tables and the summary of one run, finished or not; a ValueError of one line where they are damaged."""
     directory = Path(directory)
+    summary = read_summary(directory)
+    return RunRecord(directory, summary, _table(directory, "trace", summary), _table(directory, "rounds", summary))
+
+
+def read_summary(directory: Path) -> dict[str, Any]:
+    """What summary.json says of a run."""
+    path = directory / "summary.json"
     try:
-        summary = json.loads((directory / "summary.json").read_text())
-    except FileNotFoundError:
+        summary = json.loads(path.read_text())
+        if not isinstance(summary, dict):
+            raise ValueError("expected an object")
+        if summary.get("version") != SUMMARY_VERSION:
+            raise ValueError(f"version {summary.get('version')!r}, this program reads {SUMMARY_VERSION}")
+        checksum = summary.pop("sha256", None)
+        if checksum != _seal(summary):
+            raise ValueError("its checksum is another")
+        for name, kind in SUMMARY.items():
+            if not isinstance(summary.get(name), kind):
+                raise ValueError(f"{name}={summary.get(name)!r}")
+    except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{directory}: is no run, it has no summary.json") from None
-    except ValueError as error:
-        raise ValueError(f"{directory}/summary.json: is damaged ({error})") from None
-    return RunRecord(directory, summary, _table(directory, "trace"), _table(directory, "rounds"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: is damaged ({error})") from None
+    return summary
 
 
-def _table(directory: Path, name: str) -> pa.Table:
-    finished = directory / f"{name}.parquet"
-    if not finished.exists():
-        return read_stream(directory / f"{name}.arrows")
+def _table(directory: Path, name: str, summary: dict[str, Any]) -> pa.Table:
+    path = directory / f"{name}.parquet"
+    if summary["status"] != "finished":
+        # A run that was stopped at its very end may have one already.
+        return _parquet(path) if path.exists() else read_stream(path.with_suffix(".arrows"))
+    if not path.exists():
+        raise MissingTable(f"{path}: is missing, although the run is finished; `resume` of its study runs it again")
+    if file_digest(path) != summary["files"][path.name]:
+        raise ValueError(f"{path}: is damaged (its checksum is another)")
+    return _parquet(path)
+
+
+def _parquet(path: Path) -> pa.Table:
     try:
-        return pa.parquet.read_table(finished, partitioning=None)
+        return pa.parquet.read_table(path, partitioning=None, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{finished}: is damaged ({error})") from None
+        raise ValueError(f"{path}: is damaged ({error})") from None
 
 
 def find_runs(directory: str | Path) -> list[Path]:

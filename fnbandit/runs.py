@@ -16,6 +16,7 @@ from fnbandit.capacity import check_local
 from fnbandit.checkpoints import CheckpointError, CheckpointStore, Due, Snapshot
 from fnbandit.config import Config
 from fnbandit.environments import Environment, as_environment, make_environment
+from fnbandit.fingerprints import fingerprint
 from fnbandit.network import TangentFeatures
 from fnbandit.presets import THEORY_FIELDS
 from fnbandit.registry import part_of
@@ -54,6 +55,7 @@ class Run(ABC):
             config = config.replace(environment=name_of(environment))
         self.own_environment = None if environment is None else as_environment(config, environment)
         self.environment = self.own_environment or make_environment(config)
+        self.fingerprint = fingerprint(config, self.environment)
         self.checkpointing = checkpointing or Checkpointing()
         location = self.checkpointing.location
         self._store = CheckpointStore(location) if location else None
@@ -65,6 +67,7 @@ class Run(ABC):
         if self._snapshot is not None:
             if self._snapshot.config.replace(device=config.device) != resolved_like(config, self._snapshot.config):
                 raise CheckpointError(f"checkpoint={location!r}: belongs to another config")
+            self.fingerprint.check(self._snapshot.fingerprint, config)
             self.config = self._snapshot.config.replace(device=config.device)
         else:
             self.config = resolve(config, self.environment)
@@ -104,6 +107,7 @@ class Run(ABC):
             return
         self._snapshot = Snapshot(
             config=self.config,
+            fingerprint=self.fingerprint,
             iteration=iteration,
             agents=agents,
             server=server,

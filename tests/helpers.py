@@ -10,6 +10,7 @@ import torch
 
 from fnbandit import Config
 from fnbandit.algorithms.fn_ucb import FNUCB
+from fnbandit.checkpoints import FOLDER
 from fnbandit.environments import make_environment
 from fnbandit.network import Network
 from fnbandit.rounds.server import Server
@@ -94,12 +95,12 @@ def interrupt(config, directory, segments):
 
 def steps(directory):
     """The iterations of a directory's checkpoints."""
-    return sorted(int(path.name.removeprefix("step-")) for path in Path(directory).iterdir())
+    return sorted(int(path.name.removeprefix("step-")) for path in (Path(directory) / FOLDER).glob("step-*"))
 
 
 def folder(directory, step):
     """Where the checkpoint of an iteration is."""
-    return directory / f"step-{step:09d}"
+    return directory / FOLDER / f"step-{step:09d}"
 
 
 def gone(pids):

@@ -15,7 +15,7 @@ import torch
 from helpers import EVERY_ROUND, assert_same, folder, interrupt, steps
 
 from fnbandit import Config, simulate
-from fnbandit.checkpoints import CheckpointError, CheckpointStore, Due
+from fnbandit.checkpoints import FOLDER, MARK, CheckpointError, CheckpointStore, Due
 from fnbandit.runs import Checkpointing, LocalRun
 
 CONFIG = Config(agents=3, horizon=40, dim=4, width=6, trigger="logdet", threshold=3.0)
@@ -109,7 +109,7 @@ def test_a_version_from_elsewhere_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("fnbandit.checkpoints.VERSION", 7)
     interrupt(CONFIG, tmp_path, segments=6)
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="is of version 7, this program reads 3"):
+    with pytest.raises(CheckpointError, match="is of version 7, this program reads 4"):
         CheckpointStore(str(tmp_path)).latest()
 
 
@@ -126,6 +126,7 @@ def test_an_unfinished_checkpoint_is_ignored_and_cleared_away(tmp_path):
 
 
 def test_an_unfinished_first_checkpoint_is_no_obstacle(tmp_path):
+    CheckpointStore(str(tmp_path))
     unfinished = folder(tmp_path, 5)
     unfinished.mkdir()
     (unfinished / "agents.safetensors").write_bytes(b"the manifest is missing")
@@ -173,6 +174,33 @@ def test_locations_that_cannot_be_opened(tmp_path):
         with pytest.raises(CheckpointError, match=f"checkpoint='.*cannot be opened.*{reason}") as caught:
             LocalRun(CONFIG, Checkpointing(location))
         assert "\n" not in str(caught.value)
+
+
+def test_only_what_the_store_wrote_is_ever_deleted(tmp_path):
+    """Strangers' files stay, beside the checkpoints and among them."""
+    mine = [tmp_path / "thesis.tex", tmp_path / "step-000000003" / "manifest.json"]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("years of work")
+    last = interrupt(CONFIG, tmp_path, segments=6)
+    among = [folder(tmp_path, last) / "notes.txt", tmp_path / FOLDER / "notes.txt", tmp_path / FOLDER / "sub" / "x"]
+    for path in among:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("years of work")
+    run = LocalRun(CONFIG, Checkpointing(str(tmp_path), **EVERY_ROUND), resume=True)
+    run.result()
+    run.clear()
+    for path in mine + among:
+        assert path.read_text() == "years of work"
+    left = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {*mine, *among, tmp_path / FOLDER / MARK}
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path):
+    (tmp_path / FOLDER / "step-000000001").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=f"{FOLDER} there has no {MARK}.*go elsewhere"):
+        LocalRun(CONFIG, Checkpointing(str(tmp_path)))
+    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["step-000000001"]
 
 
 def test_due_by_rounds_or_by_seconds(monkeypatch):

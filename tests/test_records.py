@@ -10,7 +10,17 @@ import pyarrow as pa
 import pytest
 
 from fnbandit.algorithms.base import Trace
-from fnbandit.records import ROUNDS, TRACE, RecordWriter, find_runs, read_run, read_stream, read_sweep, write_json
+from fnbandit.records import (
+    ROUNDS,
+    TRACE,
+    RecordWriter,
+    find_runs,
+    read_run,
+    read_stream,
+    read_sweep,
+    write_json,
+    write_summary,
+)
 from fnbandit.results import Round, Segment
 from fnbandit.rounds.messages import Cost
 
@@ -41,8 +51,10 @@ def written(directory, detail="agents", finished=True):
     writer = RecordWriter(directory, detail)
     for part in (segment(0, 3), segment(3, 4), segment(4, 6, round_=False)):
         writer.write(part)
-    writer.close(finished)
-    write_json(directory / "summary.json", {"status": "finished" if finished else "running"})
+    writer.close()
+    files = writer.finish(6, 2) if finished else {}
+    status = "finished" if finished else "running"
+    write_summary(directory, {"status": status, "config": {}, "iterations": 6, "files": files})
     return read_run(directory)
 
 
@@ -103,6 +115,60 @@ def test_streams_survive_a_cut_anywhere(tmp_path):
         assert part.equals(whole.slice(0, len(part)))
         lengths.add(len(part))
     assert lengths == {0, 6, 8, 12}  # whole segments of 3, 1 and 2 iterations
+
+
+def test_no_altered_bit_of_a_stream_is_read_as_another_value(tmp_path, caplog):
+    whole = {name: getattr(written(tmp_path, finished=False), name) for name in ("trace", "rounds")}
+    for name, table in whole.items():
+        stream = tmp_path / f"{name}.arrows"
+        data = stream.read_bytes()
+        for place in range(len(data)):
+            altered = bytearray(data)
+            altered[place] ^= 1 << place % 8
+            stream.write_bytes(altered)
+            caplog.clear()
+            part = read_stream(stream)
+            assert part.equals(table.slice(0, len(part)))
+            assert len(part) == len(table) or "cut off or damaged after" in caplog.text
+
+
+def test_a_batch_that_is_missing_ends_the_stream(tmp_path):
+    whole = written(tmp_path, finished=False).trace
+    stream = tmp_path / "trace.arrows"
+    data = stream.read_bytes()
+    ends = [cut for cut in range(8, len(data), 8) if _rows(stream, data[:cut]) > _rows(stream, data[: cut - 8])]
+    first, second, third = ends
+    stream.write_bytes(data[:first] + data[second:third])
+    assert read_stream(stream).equals(whole.slice(0, 6)), "the second batch is missing"
+
+
+def _rows(stream, data):
+    stream.write_bytes(data)
+    return len(read_stream(stream))
+
+
+def test_an_altered_table_or_summary_of_a_finished_run(tmp_path):
+    written(tmp_path)
+    for name in ("trace.parquet", "rounds.parquet", "summary.json"):
+        path = tmp_path / name
+        data = path.read_bytes()
+        for place in range(0, len(data), 11):
+            altered = bytearray(data)
+            altered[place] ^= 1
+            path.write_bytes(altered)
+            with pytest.raises(ValueError, match=f"{name}: is damaged"):
+                read_run(tmp_path)
+        path.write_bytes(data)
+    read_run(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "3", '"x"', "[" * 100_000, '{"version": 2}', "\xff", ""])
+def test_summaries_of_the_wrong_kind(tmp_path, text):
+    written(tmp_path)
+    (tmp_path / "summary.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match="summary.json: is damaged") as caught:
+        read_run(tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_what_is_no_run_and_what_is_damaged(tmp_path):

@@ -83,7 +83,7 @@ def test_a_finished_run_forgets_its_checkpoints(tmp_path):
     run.result()
     assert len(steps(tmp_path / "here")) == 2
     run.clear()
-    assert not (tmp_path / "here").exists()
+    assert list((tmp_path / "here").iterdir()) == []
     LocalRun(CONFIG).clear()
 
 

@@ -72,5 +72,6 @@ def test_folders():
 
 def test_settings_say_where_a_run_saves():
     beside = Settings(checkpoint_seconds=5.0).checkpointing(Path("here"), "seed=1")
-    assert (beside.location, beside.seconds) == ("here/seed=1/checkpoints", 5.0)
+    assert (beside.location, beside.seconds) == ("here/seed=1", 5.0)
     assert Settings(checkpoint="s3://b/c/").checkpointing(Path("here"), "seed=1").location == "s3://b/c/seed=1"
+    assert Settings(checkpoint="s3://b/c/").checkpointing(Path("here"), ".").location == "s3://b/c"

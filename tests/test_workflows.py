@@ -17,6 +17,7 @@ import pytest
 
 import fnbandit
 from fnbandit import Config, read_run, read_sweep
+from fnbandit.checkpoints import FOLDER
 from fnbandit.records import ROUNDS, TRACE, read_stream
 from workflows.command_line import main
 
@@ -39,7 +40,7 @@ def test_run_leaves_what_it_promises(tmp_path, capsys):
     record = read_run(here)
     assert record.finished
     assert record.trace.schema.equals(TRACE)
-    assert record.trace.schema.metadata[b"fnbandit.schema"] == b"1"
+    assert record.trace.schema.metadata[b"fnbandit.schema"] == b"2"
     assert record.rounds.schema.equals(ROUNDS)
     columns = record.trace.to_pydict()
     assert columns["iteration"][:4] == [1, 1, 1, 2]
@@ -163,7 +164,7 @@ def test_a_sweep_that_is_killed_and_resumed_equals_one_that_was_not(tmp_path, ki
     unfinished = read_run(second)
     assert unfinished.summary["status"] == ("running" if killed_by == signal.SIGKILL else "interrupted")
     assert 60 < len(unfinished.trace) < 180
-    assert list((second / "checkpoints").glob("step-*"))
+    assert list((second / FOLDER).glob("step-*"))
     assert main(["resume", "killed"]) == 0
     for part in ("agents=2/seed=0", "agents=3/seed=0"):
         one, other = read_run(f"undisturbed/{part}"), read_run(f"killed/{part}")
@@ -200,7 +201,7 @@ def test_a_corrupt_checkpoint_and_a_nan_reward_lose_nothing(tmp_path, capsys, mo
     assert record.summary["status"] == "failed"
     assert len(record.trace) >= 32
     rows = len(record.trace)
-    for file in (tmp_path / "here" / "checkpoints").glob("*/agents.safetensors"):
+    for file in (tmp_path / "here" / FOLDER).glob("*/agents.safetensors"):
         file.write_bytes(file.read_bytes()[:-9])
     assert main(["resume", "here"]) == 2
     assert "no good checkpoint" in capsys.readouterr().err

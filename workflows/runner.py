@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,16 @@ from rich.table import Table
 from fnbandit.algorithms.base import resolve_device
 from fnbandit.capacity import readable
 from fnbandit.environments import make_environment
-from fnbandit.records import RecordWriter, RunRecord, read_run, write_json
+from fnbandit.records import RecordWriter, RunRecord, read_run, write_summary
 from fnbandit.registry import part_of
 from fnbandit.results import standard_error
 from fnbandit.runs import Run
 from workflows.engines import LocalEngine, make_engine
 from workflows.figures import draw
 from workflows.grouping import group
+from workflows.locks import locked
 from workflows.progress import Progress
+from workflows.standing import unfinished
 from workflows.study import Point, Study
 from workflows.tally import Tally
 from workflows.tracking import Tracker
@@ -50,8 +52,13 @@ def execute(study: Study, console: Console) -> int:
     """Run what is not finished of a study; the exit code."""
     engine = make_engine(study.settings)
     check(study, engine)
+    with locked(study.directory):
+        return _execute(study, engine, console)
+
+
+def _execute(study: Study, engine: LocalEngine, console: Console) -> int:
+    todo = unfinished(study)
     study.save()
-    todo = [point for point in study.points if not is_finished(study, point)]
     if len(todo) < len(study.points):
         console.print(f"{len(study.points) - len(todo)} of {len(study.points)} runs are finished already")
     if todo:
@@ -130,9 +137,13 @@ class Worker:
     def run(self) -> None:
         if self._stop.is_set():
             raise Interrupted
+        # A study of one run has locked its folder already.
+        with nullcontext() if self._point.path == "." else locked(self._directory):
+            self._run()
+
+    def _run(self) -> None:
         point, settings = self._point, self._study.settings
         run = self._engine.run(point.config, settings.checkpointing(self._study.directory, point.path))
-        self._directory.mkdir(parents=True, exist_ok=True)
         resolved = {k: v for k, v in dataclasses.asdict(run.config).items() if v is not None}
         (self._directory / "config.toml").write_text(tomli_w.dumps(resolved))
         tally = Tally(run.config)
@@ -157,12 +168,13 @@ class Worker:
                 if self._stop.is_set():
                     status = "interrupted"
                     raise Interrupted
+            facts["files"] = writer.finish(run.config.horizon, run.config.agents)
             status = "finished"
         except KeyboardInterrupt:
             status = "interrupted"
             raise
         finally:
-            writer.close(finished=status == "finished")
+            writer.close()
             facts["layout"] = run.layout
             self._summarise(status, tally, facts)
             if status == "finished":
@@ -178,18 +190,20 @@ class Worker:
             "device": str(resolve_device(run.config.device)),
             "versions": versions(),
             "commit": git_commit(),
+            "data": run.fingerprint.data,
+            "sources": run.fingerprint.sources,
+            "files": {},
         }
 
     def _summarise(self, status: str, tally: Tally, facts: dict[str, Any]) -> None:
         body = {
-            "version": 1,
             "status": status,
             **tally.summary(),
             "seed": tally.config.seed,
             "config": dataclasses.asdict(tally.config),
             **facts,
         }
-        write_json(self._directory / "summary.json", body)
+        write_summary(self._directory, body)
 
     def _leave(self, window: Any, status: str) -> None:
         """Figures, and everything into MLflow."""
@@ -203,12 +217,6 @@ class Worker:
             files += sorted((self._directory / "figures").glob("*.png"))
             mlflow_status = {"finished": "FINISHED", "interrupted": "KILLED"}.get(status, "FAILED")
             window.finish(mlflow_status, [path for path in files if path.exists()])
-
-
-def is_finished(study: Study, point: Point) -> bool:
-    """Whether a run has been to its end."""
-    path = study.directory / point.path
-    return (path / "summary.json").exists() and read_run(path).finished
 
 
 def default_label(study: Study, point: Point) -> str:

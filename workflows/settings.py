@@ -24,7 +24,7 @@ class Settings(Options):
     trace: Literal["agents", "mean", "none"] = "agents"
     """Detail of trace.parquet: every agent, the mean over agents, or nothing."""
     checkpoint: str | None = None
-    """Directory or URI of the checkpoints; without it they stand beside the records."""
+    """Directory or URI in which fnbandit-checkpoints is made; without it beside the records."""
     checkpoint_seconds: Positive = 30.0
     """Seconds between checkpoints."""
     tracking_uri: str | None = None
@@ -40,8 +40,8 @@ class Settings(Options):
         """Where and how often one run saves its checkpoints."""
         from fnbandit.runs import Checkpointing
 
-        location = f"{self.checkpoint.rstrip('/')}/{path}" if self.checkpoint else str(directory / path / "checkpoints")
-        return Checkpointing(location, self.checkpoint_seconds)
+        place = self.checkpoint.rstrip("/") if self.checkpoint else str(directory)
+        return Checkpointing(place if path == "." else f"{place}/{path}", self.checkpoint_seconds)
 
 
 OPTIONS = tuple(field.name for field in dataclasses.fields(Options))

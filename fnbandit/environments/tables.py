@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from importlib import resources
 from pathlib import Path
 
@@ -18,32 +19,42 @@ from fnbandit.randomness import BLOCK, Purpose, generator
 
 def shipped(config: Config) -> TableEnvironment:
     """One of the two tables of the paper."""
-    path = Path(str(resources.files("fnbandit") / "data" / f"{config.environment}.parquet"))
-    return TableEnvironment(config, *load_table(path, config.environment, "class"), usual="paper")
+    data = (resources.files("fnbandit") / "data" / f"{config.environment}.parquet").read_bytes()
+    return TableEnvironment(config, *load_table(data, f"{config.environment}.parquet", "class"), usual="paper")
 
 
 def own(config: Config) -> TableEnvironment:
     """A user's table: the column `label` is the class, the others are features."""
-    table = load_table(Path(config.environment), config.environment, config.label)
-    return TableEnvironment(config, *table, usual="columns")
+    data = read_bytes(Path(config.environment), config.environment)
+    made = TableEnvironment(config, *load_table(data, config.environment, config.label), usual="columns")
+    made.digest = hashlib.sha256(data).hexdigest()
+    return made
 
 
-def load_table(path: Path, name: str, label: str) -> tuple[np.ndarray, np.ndarray]:
-    """Features [rows, features] and classes [rows], numbered in sorted order, of a table that errors call `name`."""
+def read_bytes(path: Path, name: str) -> bytes:
+    """The content of a user's table."""
     if not path.is_file():
         raise ValueError(f"environment={name!r}: no such file; expected a .parquet or .csv table")
     try:
-        table = pyarrow.csv.read_csv(path) if path.suffix == ".csv" else pyarrow.parquet.read_table(path)
-    except pa.ArrowException as error:
-        raise ValueError(f"environment={name!r}: cannot be read as {path.suffix[1:]} ({error})") from None
-    if label not in table.column_names:
-        raise ValueError(f"label={label!r}: {name} has no such column; it has {', '.join(table.column_names)}")
-    labels = table[label]
-    if labels.null_count:
-        raise ValueError(f"label={label!r}: {labels.null_count} rows of {name} have no class")
-    classes = pc.unique(labels).sort()
-    if len(classes) < 2:
-        raise ValueError(f"label={label!r}: {name} has one class only; expected at least 2")
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"environment={name!r}: cannot be read ({error.strerror})") from None
+
+
+def load_table(data: bytes, name: str, label: str) -> tuple[np.ndarray, np.ndarray]:
+    """Features [rows, features] and classes [rows], numbered in sorted order, of a table that errors call `name`."""
+    kind = name.rpartition(".")[2]
+    source = pa.BufferReader(data)
+    try:
+        table = pyarrow.csv.read_csv(source) if kind == "csv" else pyarrow.parquet.read_table(source)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise ValueError(f"environment={name!r}: cannot be read as {kind} ({reason})") from None
+    count = table.column_names.count(label)
+    if count != 1:
+        fault = f"stands {count} times in {name}" if count else f"{name} has no such column"
+        raise ValueError(f"label={label!r}: {fault}; it has {', '.join(map(repr, table.column_names))}")
+    classes = class_numbers(table[label], name, label)
     columns = table.drop_columns([label])
     if not columns.num_columns:
         raise ValueError(f"environment={name!r}: has no column beside the label; expected numeric features")
@@ -54,7 +65,40 @@ def load_table(path: Path, name: str, label: str) -> tuple[np.ndarray, np.ndarra
     if not np.isfinite(features).all():
         bad = columns.column_names[int(np.argmin(np.isfinite(features).all(axis=0)))]
         raise ValueError(f"environment={name!r}: column {bad!r} has NaN, empty or infinite values; expected numbers")
-    return features, pc.index_in(labels, value_set=classes).to_numpy()
+    return features, classes
+
+
+NO_CLASS = ("", "nan", "null", "na", "n/a", "#n/a")
+"""Texts, in any case and with any space around, that stand for a missing label"""
+
+
+def class_numbers(labels: pa.ChunkedArray, name: str, label: str) -> np.ndarray:
+    """The rows' classes, numbered in sorted order, from the label column of a table that errors call `name`."""
+    kind = labels.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        labels = labels.cast(kind)
+    if pa.types.is_float16(kind):
+        labels = labels.cast(pa.float32())
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    if pa.types.is_floating(kind):
+        known = pc.is_finite(labels)
+    elif is_text:
+        labels = labels.cast(pa.large_string())
+        known = pc.invert(pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(labels)), value_set=pa.array(NO_CLASS)))
+    elif pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        known = pc.is_valid(labels)
+    else:
+        raise ValueError(f"label={label!r}: is {kind} in {name}; expected texts, numbers or true and false")
+    bad = np.flatnonzero(~pc.and_kleene(pc.is_valid(labels), pc.fill_null(known, False)).to_numpy())
+    if len(bad):
+        raise ValueError(
+            f"label={label!r}: {len(bad)} of {len(labels)} rows of {name} have no class, the first is row {bad[0] + 1}"
+        )
+    classes = pc.unique(labels).sort()
+    if len(classes) < 2:
+        raise ValueError(f"label={label!r}: {name} has {len(classes)} classes; expected at least 2")
+    return pc.index_in(labels, value_set=classes).to_numpy()
 
 
 def unit_rows(features: np.ndarray) -> np.ndarray:
@@ -86,6 +130,8 @@ class TableEnvironment:
 
     noise_bound = 0.0
     """R of Sec. 2: a class is known without noise"""
+    digest: str | None = None
+    """Of an own table's content, SHA-256"""
 
     def __init__(self, config: Config, features: np.ndarray, labels: np.ndarray, usual: str) -> None:
         chosen = usual if config.standardization == "auto" else config.standardization
