@@ -27,7 +27,7 @@ import safetensors.torch
 from fnbandit.algorithms.base import Trace
 from fnbandit.config import Config
 from fnbandit.fingerprints import Fingerprint
-from fnbandit.results import QUANTITIES, Round, Segment
+from fnbandit.results import QUANTITIES, Round, Segment, Times
 from fnbandit.rounds.messages import Cost
 from fnbandit.state import State
 
@@ -224,5 +224,11 @@ class CheckpointStore:
 def _round(record: dict[str, Any]) -> Round:
     """A round as a manifest has it."""
     quantities = {quantity.name: record["quantities"][quantity.name] for quantity in QUANTITIES}
-    parts = {"triggered": tuple(record["triggered"]), "cost": Cost(**record["cost"]), "quantities": quantities}
-    return Round(**record | parts)
+    parts: dict[str, Any] = {
+        "triggered": tuple(record["triggered"]),
+        "cost": Cost(**record["cost"]),
+        "quantities": quantities,
+    }
+    if record["times"] is not None:
+        parts["times"] = Times(**record["times"])
+    return Round(**record | parts | {"quantities": quantities})

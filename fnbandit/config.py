@@ -13,6 +13,7 @@ from fnbandit.registry import unknown
 from fnbandit.validation import (
     AggregationName,
     AlgorithmName,
+    ClockName,
     Count,
     EnvironmentName,
     MessagesName,
@@ -149,6 +150,34 @@ class Config:
     """environment=wheel: the radius of the inner disc, in which the first arm is the best."""
     epsilon: Share = 0.05
     """algorithm=neural-epsilon-greedy: the probability of a random arm."""
+    clock: ClockName = "none"
+    """Simulated time: none, uniform or lognormal (speeds and links drawn from the seed), trace (from clock_table)."""
+    clock_table: str | None = None
+    """clock=trace: a .csv or .parquet file with a row per agent: agent, speed, latency, up, down[, availability]."""
+    speed: Positive = 10.0
+    """Iterations per simulated second of a typical agent."""
+    speed_spread: NotNegative = 0.5
+    """How much agents' speeds differ: sigma of clock=lognormal, the half width of clock=uniform."""
+    slow_share: Share = 0.0
+    """The share of agents that are slow_factor times slower than drawn."""
+    slow_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 10.0
+    """How many times slower those are."""
+    latency: NotNegative = 0.05
+    """Simulated seconds that a message takes whatever its size."""
+    bandwidth_up: Positive = 1e6
+    """Bytes per simulated second from an agent to the server."""
+    bandwidth_down: Positive = 5e6
+    """Bytes per simulated second from the server to an agent."""
+    link_spread: NotNegative = 0.0
+    """How much agents' latencies and bandwidths differ, as speed_spread."""
+    jitter: NotNegative = 0.0
+    """How much an agent's iterations differ in length: sigma of a lognormal factor."""
+    availability: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The share of its time that an agent is there; it goes away for spells, before an iteration."""
+    away_seconds: Positive = 60.0
+    """The mean length of a spell in simulated seconds."""
+    training_pace: Positive = 100.0
+    """Steps of training in the time of one iteration."""
 
     @model_validator(mode="after")
     def _check_together(self) -> Config:

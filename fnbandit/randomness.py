@@ -6,6 +6,7 @@ iteration means drawing its block again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -28,6 +29,7 @@ class Purpose(IntEnum):
     THEORY = 7
     MESSAGES = 8
     EXPLORATION = 9
+    CLOCK = 10
 
 
 def generator(seed: int, purpose: Purpose, agent: int = 0, block: int = 0) -> np.random.Generator:
@@ -37,17 +39,22 @@ def generator(seed: int, purpose: Purpose, agent: int = 0, block: int = 0) -> np
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
-def uniforms(seed: int, purpose: Purpose, agents: range, iteration: int, count: int) -> np.ndarray:
+def uniforms(
+    seed: int, purpose: Purpose, agents: Sequence[int] | np.ndarray, iteration: int | np.ndarray, count: int
+) -> np.ndarray:
     """Uniform numbers in [0, 1) as a function of (seed, purpose, agent, iteration), [agents, count].
+
+    The iteration is one for all agents, or each has its own, [agents].
 
     For draws in every iteration or round, where a generator for each agent would take too long: the mixing
     function of SplitMix64, applied to counters.
     """
-    agent = np.arange(agents.start, agents.stop, dtype=np.uint64)[:, None]
+    agent = np.asarray(agents, dtype=np.uint64)[:, None]
+    when = np.asarray(iteration, dtype=np.uint64).reshape(-1, 1)
     place = np.arange(count, dtype=np.uint64)[None]
     with np.errstate(over="ignore"):
         key = _mixed(np.uint64(seed % 2**64) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(purpose + 1))
-        bits = _mixed(_mixed(_mixed(key ^ agent) + np.uint64(iteration)) + place)
+        bits = _mixed(_mixed(_mixed(key ^ agent) + when) + place)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

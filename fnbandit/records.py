@@ -33,7 +33,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from fnbandit.errors import SimulationError
-from fnbandit.results import COSTS, QUANTITIES, Segment
+from fnbandit.results import COSTS, QUANTITIES, TIMES, Round, Segment
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -52,10 +52,13 @@ TRACE = pa.schema(
         ("reward", pa.float64()),
         ("regret", pa.float64()),
         ("weight", pa.float64()),
+        ("time", pa.float64()),
     ],
     metadata=METADATA,
 )
-"""Per iteration and agent; `agent` and `arm` are null where only the mean over agents is kept."""
+"""Per iteration and agent; `agent` and `arm` are null where only the mean over agents is kept.
+
+`time` is the simulated seconds at the iteration's end, null without a clock."""
 ROUNDS = pa.schema(
     [
         ("iteration", pa.int32()),
@@ -67,10 +70,16 @@ ROUNDS = pa.schema(
         ("weight", pa.float64()),
         *((quantity.name, pa.float64()) for quantity in QUANTITIES),
         ("seconds", pa.float64()),
+        ("agent", pa.int32()),
+        ("staleness", pa.int64()),
+        *((name, pa.float64()) for name in TIMES),
     ],
     metadata=METADATA,
 )
-"""Per round: what the trigger measured against D (null: nothing), what was sent, how long the epoch took."""
+"""Per round: what the trigger measured against D (null: nothing), what was sent, how long the epoch took.
+
+Where agents do not wait for each other a row is one agent's exchange with the server, with its `agent` and its
+`staleness`. With a clock: when it was in simulated seconds (`time`), and where they went since the one before."""
 
 TraceDetail = Literal["agents", "mean", "none"]
 
@@ -88,6 +97,7 @@ def trace_batch(segment: Segment, detail: TraceDetail) -> pa.RecordBatch:
             "reward": trace.rewards.astype(np.float64).ravel(),
             "regret": trace.regret.astype(np.float64).ravel(),
             "weight": np.repeat(trace.weight, agents),
+            "time": [None] * trace.arms.size if trace.time is None else trace.time.ravel(),
         }
     else:
         empty = [None] * iterations
@@ -98,6 +108,7 @@ def trace_batch(segment: Segment, detail: TraceDetail) -> pa.RecordBatch:
             "reward": trace.rewards.mean(1, dtype=np.float64),
             "regret": trace.regret.mean(1, dtype=np.float64),
             "weight": trace.weight,
+            "time": empty if trace.time is None else trace.time.mean(1),
         }
     return pa.record_batch([pa.array(columns[field.name], field.type) for field in TRACE], schema=TRACE)
 
@@ -108,21 +119,27 @@ def known(value: float) -> float | None:
 
 
 def round_batch(segment: Segment) -> pa.RecordBatch:
-    """A segment's row of the rounds."""
-    record = segment.round
-    assert record is not None
-    row = {
+    """A segment's rows of the rounds."""
+    return pa.RecordBatch.from_pylist([round_row(record, segment) for record in segment.rounds], schema=ROUNDS)
+
+
+def round_row(record: Round, segment: Segment) -> dict[str, Any]:
+    """A round; what only a round of all agents has is null for a single agent's exchange."""
+    everyone = segment.round is not None
+    return {
         "iteration": record.iteration,
         "epoch_length": record.length,
         "triggered": list(record.triggered),
-        "measure": record.measure,
+        "measure": known(record.measure),
         "threshold": known(record.level),
         **asdict(record.cost),
-        "weight": float(segment.trace.weight[-1]),
+        "weight": float(segment.trace.weight[-1]) if everyone else None,
         **{name: known(value) for name, value in record.quantities.items()},
-        "seconds": segment.seconds,
+        "seconds": segment.seconds if everyone else None,
+        "agent": record.agent,
+        "staleness": record.staleness,
+        **(dict.fromkeys(TIMES) if record.times is None else asdict(record.times)),
     }
-    return pa.RecordBatch.from_pylist([row], schema=ROUNDS)
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
@@ -154,7 +171,7 @@ class RecordWriter:
     def write(self, segment: Segment) -> None:
         if self._detail != "none":
             self._trace.write(trace_batch(segment, self._detail))
-        if segment.round is not None:
+        if segment.rounds:
             self._rounds.write(round_batch(segment))
 
     def finish(self, iterations: int, agents: int) -> dict[str, str]:

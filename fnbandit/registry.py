@@ -149,6 +149,20 @@ MESSAGES = {
                       "what agents send, rounded stochastically to message_bits per number", ("message_bits",)),
 }  # fmt: skip
 
+SPELLS = ("jitter", "away_seconds", "training_pace")
+DRAWN = ("speed", "speed_spread", "slow_share", "slow_factor", "latency", "bandwidth_up", "bandwidth_down",
+         "link_spread", "availability", *SPELLS)  # fmt: skip
+CLOCKS = {
+    "none": Part("fnbandit.clock:Clock", "no clock", "no simulated time; agents that do not wait are equally fast"),
+    "uniform": Part("fnbandit.clock:Uniform", "uniform speeds",
+                    "speeds and links drawn uniformly between 1 - spread and 1 + spread times the typical one", DRAWN),
+    "lognormal": Part("fnbandit.clock:Lognormal", "lognormal speeds",
+                      "speeds and links drawn as exp(spread z) times the typical one, z standard normal", DRAWN),
+    "trace": Part("fnbandit.clock:Table", "measured speeds",
+                  "speeds and links from a table: agent, speed, latency, up, down[, availability]",
+                  ("clock_table", *SPELLS)),
+}  # fmt: skip
+
 KINDS: dict[str, dict[str, Part]] = {
     "algorithm": ALGORITHMS,
     "environment": ENVIRONMENTS,
@@ -157,6 +171,7 @@ KINDS: dict[str, dict[str, Part]] = {
     "training_optimizer": OPTIMIZERS,
     "aggregation": AGGREGATIONS,
     "messages": MESSAGES,
+    "clock": CLOCKS,
 }
 """The fields of Config that name a part, and what they accept."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -38,8 +39,30 @@ alpha: alpha_i, where agents compute it (Alg. 1, line 15); broadcast_alpha: what
 
 
 @dataclass(frozen=True)
+class Times:
+    """Where simulated time stands when the server has answered, and where it went since the answer before.
+
+    Means over the agents that took part.
+    """
+
+    time: float
+    """Seconds since the start"""
+    computing: float
+    """Seconds of iterations and training"""
+    waiting: float
+    """Seconds for others"""
+    sending: float
+    """Seconds of messages, both ways"""
+    away: float
+    """Seconds in which agents were not there"""
+
+
+TIMES = tuple(Times.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
 class Round:
-    """One communication round."""
+    """One communication round, or one agent's exchange with the server where agents do not wait for each other."""
 
     iteration: int
     """The iteration in which it took place"""
@@ -54,6 +77,15 @@ class Round:
     cost: Cost
     quantities: dict[str, float]
     """Means over agents of what they reported; NaN for what nobody did"""
+    times: Times | None = None
+    """With a clock"""
+    staleness: int | None = None
+    """Of a single agent's exchange: those of others since its last one"""
+
+    @property
+    def agent(self) -> int | None:
+        """Whose exchange it is; None for a round of all."""
+        return None if self.staleness is None else self.triggered[0]
 
 
 @dataclass(frozen=True)
@@ -67,12 +99,19 @@ class Segment:
     seconds: float
     theta: np.ndarray | None = None
     """theta_sync,NN, with the last segment of a simulation"""
+    events: tuple[Round, ...] = ()
+    """Exchanges of single agents, in the server's order, where agents do not wait for each other"""
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """Everything that was communicated."""
+        return self.events if self.round is None else (self.round,)
 
     def after(self, iteration: int) -> Segment:
         """What of it lies after an iteration."""
         skip = max(0, iteration - self.start)
-        trace = Trace(*(values[skip:] for values in vars(self.trace).values()))
-        return replace(self, start=self.start + skip, trace=trace)
+        left: dict[str, Any] = {k: None if v is None else v[skip:] for k, v in vars(self.trace).items()}
+        return replace(self, start=self.start + skip, trace=Trace(**left))
 
 
 @dataclass(frozen=True)
@@ -112,6 +151,8 @@ class Result:
     theta: np.ndarray | None
     """theta_sync,NN after the last round"""
     seconds: float
+    times: np.ndarray | None = None
+    """With a clock: the simulated seconds at which agents finished their iterations"""
 
     @property
     def rounds(self) -> list[int]:
@@ -157,13 +198,15 @@ def collect(config: Config, segments: Iterable[Segment]) -> Result:
     """A Result from all segments of a simulation. `config` is resolved."""
     began = time.perf_counter()
     segments = list(segments)
+    times = [segment.trace.time for segment in segments if segment.trace.time is not None]
     return Result(
         config=config,
         arms=np.concatenate([segment.trace.arms for segment in segments]),
         rewards=np.concatenate([segment.trace.rewards for segment in segments]),
         regret=np.concatenate([segment.trace.regret for segment in segments]),
         weight=np.concatenate([segment.trace.weight for segment in segments]),
-        round_records=[segment.round for segment in segments if segment.round is not None],
+        round_records=[record for segment in segments for record in segment.rounds],
         theta=segments[-1].theta,
         seconds=time.perf_counter() - began,
+        times=None if not times else np.concatenate(times),
     )

@@ -14,6 +14,7 @@ import torch
 from fnbandit.assumptions import remarks
 from fnbandit.capacity import check_local
 from fnbandit.checkpoints import CheckpointError, CheckpointStore, Due, Snapshot
+from fnbandit.clock import make_clock
 from fnbandit.config import Config
 from fnbandit.environments import Environment, as_environment, make_environment
 from fnbandit.fingerprints import fingerprint
@@ -26,6 +27,7 @@ from fnbandit.rounds.weights import make_weight
 from fnbandit.simulation import LocalCohort, one_thread, run_segments
 from fnbandit.state import State, on_host
 from fnbandit.theory import resolve
+from fnbandit.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Run(ABC):
         if make_weight(self.config).analysed:
             for line in remarks(self.config, self.environment):
                 log.warning("fnbandit: %s", line)
+        clock = make_clock(self.config)
+        self._timeline = Timeline(clock) if clock.shown else None
         self._rounds: list[Round] = []
         self._weight: list[np.ndarray] = []
         self._delivered = 0
@@ -97,9 +101,10 @@ class Run(ABC):
 
     def _deliver(self, segment: Segment) -> Segment:
         self._delivered = segment.end
+        if self._timeline is not None:
+            segment = self._timeline.timed(segment)
         self._weight.append(segment.trace.weight)
-        if segment.round is not None:
-            self._rounds.append(segment.round)
+        self._rounds += segment.rounds
         return segment
 
     def _save(self, iteration: int, agents: State, server: State) -> None:

@@ -36,6 +36,7 @@ WeightName = Annotated[str, _named("weight")]
 OptimizerName = Annotated[str, _named("training_optimizer")]
 AggregationName = Annotated[str, _named("aggregation")]
 MessagesName = Annotated[str, _named("messages")]
+ClockName = Annotated[str, _named("clock")]
 
 T = TypeVar("T")
 

@@ -13,9 +13,16 @@ from fnbandit.records import ROUNDS, TRACE, RunRecord
 
 
 def record(
-    regret, rounds=(), label: str | None = None, status="finished", weight=0.0, mean: bool = False, **fields
+    regret,
+    rounds=(),
+    label: str | None = None,
+    status="finished",
+    weight=0.0,
+    mean: bool = False,
+    time=None,
+    **fields,
 ) -> RunRecord:
-    """A run with this regret [iterations, agents] and rounds in these iterations."""
+    """A run with this regret [iterations, agents], rounds in these iterations, and these seconds, as regret."""
     regret = np.array(regret, dtype=float)
     iterations, agents = regret.shape
     config = Config(agents=agents, horizon=max(1, iterations), **fields)
@@ -23,11 +30,13 @@ def record(
     weights = np.broadcast_to(weight, iterations)
     if mean:
         columns = [numbers, [None] * iterations, [None] * iterations, regret.mean(1), regret.mean(1), weights]
+        seconds = [None] * iterations if time is None else np.array(time, dtype=float).mean(1)
     else:
         each = np.tile(np.arange(agents, dtype=np.int32), iterations)
         regret_rows = regret.ravel()
         columns = [np.repeat(numbers, agents), each, each, regret_rows, regret_rows, np.repeat(weights, agents)]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, TRACE, strict=True)]
+        seconds = [None] * regret.size if time is None else np.array(time, dtype=float).ravel()
+    arrays = [pa.array(column, field.type) for column, field in zip([*columns, seconds], TRACE, strict=True)]
     lengths = np.diff([0, *rounds])
     rows = [{"iteration": end, "epoch_length": int(length)} for end, length in zip(rounds, lengths, strict=True)]
     summary = {

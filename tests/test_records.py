@@ -69,6 +69,7 @@ def test_a_row_for_every_iteration_and_agent(tmp_path):
         "reward": [1, 2, 2, 4, 3, 6, 4, 8, 5, 10, 6, 12],
         "regret": [0.5, 1.5] * 6,
         "weight": [0.01, 0.01, 0.02, 0.02, 0.03, 0.03, 0.04, 0.04, 0.05, 0.05, 0.06, 0.06],
+        "time": [None] * 12,
     }
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rounds.parquet", "summary.json", "trace.parquet"]
 
@@ -80,7 +81,8 @@ def test_a_row_for_every_round(tmp_path):
     first = {"iteration": 3, "epoch_length": 3, "triggered": [1], "measure": 3.5, "threshold": 2.5, "messages_up": 4,
              "messages_down": 5, "numbers_up": 6, "numbers_down": 7, "bytes_up": 8, "bytes_down": 9, "weight": 0.03,
              "loss": 0.25, "steps": 30.0, "diverged": None, "alpha": 0.5, "broadcast_alpha": 0.25,
-             "seconds": 0.125}  # fmt: skip
+             "seconds": 0.125, "agent": None, "staleness": None, "time": None, "computing": None, "waiting": None,
+             "sending": None, "away": None}  # fmt: skip
     assert rounds.to_pylist() == [first, first | {"iteration": 4, "epoch_length": 1, "weight": 0.04}]
 
 

@@ -25,6 +25,7 @@ from rich.table import Table
 
 from fnbandit.algorithms.base import resolve_device
 from fnbandit.capacity import readable
+from fnbandit.clock import make_clock
 from fnbandit.environments import make_environment
 from fnbandit.records import RecordWriter, RunRecord, read_run, write_summary
 from fnbandit.registry import part_of
@@ -85,6 +86,7 @@ def check(study: Study, engine: LocalEngine) -> None:
     """Raise on what can be seen to be wrong before anything is written or started."""
     seen = set()
     for config in (point.config for point in study.points):
+        make_clock(config)
         task = (config.environment, config.label, config.arms, config.dim, config.agents)
         if task in seen:
             continue

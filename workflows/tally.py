@@ -41,11 +41,11 @@ class Tally:
         cumulative = self.per_agent.mean() + np.cumsum(mean)
         self.per_agent = self.per_agent + trace.regret.sum(0)
         before = self._communication()
-        if segment.round is not None:
+        for record in segment.rounds:
             self.rounds += 1
-            for name, value in vars(segment.round.cost).items():
+            for name, value in vars(record.cost).items():
                 setattr(self, name, getattr(self, name) + value)
-            self.quantities = segment.round.quantities
+            self.quantities = record.quantities
         self.iterations = segment.end
         due = []
         for iteration in range(segment.start + 1, segment.end + 1):

@@ -40,6 +40,8 @@ class Trace:
     rewards: np.ndarray
     regret: np.ndarray
     weight: np.ndarray
+    time: np.ndarray | None = None
+    """Simulated seconds at the end of every iteration, [iterations, agents], with a clock"""
 
 
 class Scored(NamedTuple):
