@@ -8,7 +8,7 @@ import os
 import pytest
 
 from fnbandit import Config, read_run
-from workflows.arguments import requested
+from workflows.arguments import Arguments, requested
 from workflows.command_line import main
 
 
@@ -23,13 +23,13 @@ def in_a_directory_of_its_own(tmp_path, monkeypatch):
 
 def run(*argv):
     """The config that `fnbandit run` would run."""
-    (point,) = requested("fnbandit run", argv, lists=False).points
+    (point,) = requested("fnbandit run", argv, lists=False, kind=Arguments).points
     return point.config
 
 
 def sweep(*argv):
     """Folder -> config of what `fnbandit sweep` would run."""
-    return {point.path: point.config for point in requested("fnbandit sweep", argv, lists=True).points}
+    return {point.path: point.config for point in requested("fnbandit sweep", argv, lists=True, kind=Arguments).points}
 
 
 def refused(argv, capsys):
@@ -152,7 +152,7 @@ def test_a_dry_run_with_a_file_is_dry_and_of_the_file(capsys):
 def test_switches_do_what_they_say(argv, diagonal):
     assert run(*argv.split()).diagonal is diagonal
     argv = argv.replace("diagonal", "dry-run").split()
-    assert requested("fnbandit run", argv, lists=False).dry_run is diagonal
+    assert requested("fnbandit run", argv, lists=False, kind=Arguments).asked.dry_run is diagonal
 
 
 def test_presets_then_the_file_then_flags(tmp_path):
@@ -171,10 +171,12 @@ def test_a_flag_may_mend_what_a_file_alone_would_not_allow(tmp_path):
 
 def test_settings_of_files_and_flags(tmp_path):
     (tmp_path / "s.toml").write_text('out = "there"\nagents_per_actor = 4\ncpus_per_actor = 1\ntrace = "mean"\n')
-    settings = requested("fnbandit run", ["s.toml", "--trace", "none", "--checkpoint", "s3://a/b=c"], False).settings
+    settings = requested(
+        "fnbandit run", ["s.toml", "--trace", "none", "--checkpoint", "s3://a/b=c"], False, Arguments
+    ).asked.settings
     assert (str(settings.out), settings.trace, settings.checkpoint) == ("there", "none", "s3://a/b=c")
     assert settings.options().agents_per_actor == 4
-    assert requested("fnbandit run", ["--agents-per-actor", "3"], False).settings.agents_per_actor == 3
+    assert requested("fnbandit run", ["--agents-per-actor", "3"], False, Arguments).asked.settings.agents_per_actor == 3
 
 
 def test_a_sweep_is_the_product_of_its_lists(tmp_path):

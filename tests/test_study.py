@@ -26,13 +26,6 @@ def test_a_study_is_read_as_it_was_written(tmp_path):
     assert second.settings == Settings(engine="local", out=tmp_path), "records go where the study was found"
 
 
-def test_another_study_in_the_same_place_is_refused(tmp_path):
-    study(tmp_path).save()
-    study(tmp_path).save()
-    with pytest.raises(ValueError, match="holds another study"):
-        study(tmp_path, width=10).save()
-
-
 def test_damaged_files_are_one_line(tmp_path):
     with pytest.raises(ValueError, match="has no study.json"):
         load_study(tmp_path)

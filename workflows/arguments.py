@@ -9,15 +9,16 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
 from fnbandit.config import FIELDS, Config
 from fnbandit.registry import unknown, without_effect
 from fnbandit.validation import Count, settings
-from workflows.flags import flag_types, parse_lists
-from workflows.settings import SETTINGS, Settings
+from workflows.flags import composed, flag_types, parse_lists
+from workflows.output import Display
+from workflows.settings import Settings
 from workflows.study import Point, folder_of, with_seeds
 
 log = logging.getLogger("fnbandit")
@@ -41,20 +42,25 @@ class Arguments(ConfigArguments):
     seeds: Count = 1
     """Runs with this many seeds, from `seed` on."""
     dry_run: bool = False
-    """Show what would run, its layout and the memory it takes, and stop."""
+    """Show what would run, its layout, the memory and the time it takes, and stop."""
+    overwrite: bool = False
+    """Remove the study that stands in --out, and begin anew."""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
+    display: Annotated[Display, tyro.conf.arg(name="")] = field(default_factory=Display)
+
+
+Kind = TypeVar("Kind", bound=ConfigArguments)
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
-    """What a command line asks for."""
+class Request(Generic[Kind]):
+    """What a command line asks for: its runs, and all else that it says."""
 
     points: list[Point]
-    settings: Settings
-    dry_run: bool
+    asked: Kind
 
 
-def requested(program: str, argv: Sequence[str], lists: bool, kind: type[ConfigArguments] = Arguments) -> Request:
+def requested(program: str, argv: Sequence[str], lists: bool, kind: type[Kind]) -> Request[Kind]:
     """The runs that a command line stands for: the preset's values < the file's < the flags'.
 
     A list of values is an axis of a sweep, which has a run for every element of the axes' product. A field that has no
@@ -67,18 +73,16 @@ def requested(program: str, argv: Sequence[str], lists: bool, kind: type[ConfigA
         _check_values(name, several, lists)
     fields = {name: several for name, several in values.items() if name in FIELDS}
     others = {name: several[0] for name, several in values.items() if name not in FIELDS}
-    asked = Arguments(
-        **{name: value for name, value in others.items() if name not in SETTINGS},
-        settings=Settings(**{name: value for name, value in others.items() if name in SETTINGS}),
-    )
+    asked = composed(kind, others)
+    seeds = asked.seeds if isinstance(asked, Arguments) else 1
     points, idle = product(asked.preset, fields)
     for name, reason in idle.items():
         if name in flags:
             raise ValueError(f"{name}: has no effect with {reason}")
         log.warning("fnbandit: %s: %s has no effect with %s", parsed.file, name, reason)
-    if asked.seeds > 1 or any(len(several) > 1 for several in fields.values()):
-        points = with_seeds(points, asked.seeds)
-    return Request(points, asked.settings, asked.dry_run)
+    if seeds > 1 or any(len(several) > 1 for several in fields.values()):
+        points = with_seeds(points, seeds)
+    return Request(points, asked)
 
 
 def product(preset: str, fields: dict[str, list[Any]]) -> tuple[list[Point], dict[str, str]]:

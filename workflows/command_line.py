@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import itertools
 import logging
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, Literal
 
 import tyro
 from pydantic import Field
 from rich.console import Console
 from rich.table import Table
 
+from fnbandit.config import FIELDS
 from fnbandit.errors import SimulationError
 from fnbandit.registry import ALGORITHMS, ENVIRONMENTS, KINDS, OWN_TABLE, Part, unknown
 from fnbandit.validation import Count, settings
-from workflows.arguments import ConfigArguments, requested
+from workflows.arguments import Arguments, requested
 from workflows.experiment_files import experiment, experiment_names
-from workflows.flags import parse
+from workflows.flags import parse, print_completion
+from workflows.inspection import (
+    LsArguments,
+    ReportArguments,
+    ShowArguments,
+    TheoryArguments,
+    ls,
+    report,
+    show,
+    theory_numbers,
+)
+from workflows.output import Display, Messages, Output, console, errors
 from workflows.settings import Settings
 from workflows.study import Study, load_study
-
-if TYPE_CHECKING:
-    from fnbandit.records import RunRecord
 
 # What needs torch, Ray or matplotlib is imported by the commands that use it: help should not wait for them.
 
@@ -44,24 +56,71 @@ def sweep(argv: Sequence[str]) -> int:
 
 
 def _study(command: str, argv: Sequence[str], lists: bool) -> int:
-    request = requested(f"fnbandit {command}", argv, lists)
-    config = request.points[0].config
+    request = requested(f"fnbandit {command}", argv, lists, Arguments)
+    asked, config = request.asked, request.points[0].config
     name = f"{Path(config.environment).stem}-{config.algorithm}-{time.strftime('%Y%m%d-%H%M%S')}"
-    directory = request.settings.out or Path("runs") / name
-    return _execute([Study(directory.name, directory, request.points, request.settings)], request.dry_run)
+    with claimed(asked.settings.out, Path("runs") / name, asked.dry_run) as directory:
+        study = Study(directory.name, directory, request.points, asked.settings)
+        return _execute([study], asked.display, asked.dry_run, asked.overwrite)
 
 
-def _execute(studies: list[Study], dry_run: bool) -> int:
+@contextmanager
+def claimed(asked: Path | None, otherwise: Path, dry_run: bool) -> Iterator[Path]:
+    """The folder for a study: the one asked for, or one that nobody else has; it goes if nothing comes of it."""
+    if asked is not None or dry_run:
+        yield asked or otherwise
+        return
+    new = not otherwise.parent.exists()
+    names = itertools.chain([otherwise.name], (f"{otherwise.name}-{number}" for number in itertools.count(2)))
+    for folder in map(otherwise.with_name, names):
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            break
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):  # it is not empty
+            folder.rmdir()
+            if new:
+                folder.parent.rmdir()
+
+
+def _execute(studies: list[Study], display: Display, dry_run: bool = False, overwrite: bool = False) -> int:
     """Carry out studies one after the other, or show what they would do."""
-    from workflows import runner
-    from workflows.dry_run import describe
-
+    if display.verbose:
+        logging.getLogger("fnbandit").setLevel(logging.INFO)
+    codes = [DONE]
     for study in studies:
         if dry_run:
+            from workflows.dry_run import describe
+
             describe(study, console())
-        elif (code := runner.execute(study, console())) != DONE:
-            return code
-    return DONE
+        else:
+            announce(study, console(display))
+            from workflows import runner
+
+            codes.append(runner.execute(study, console(display), overwrite))
+    return max(codes)
+
+
+def announce(study: Study, console: Console) -> None:
+    """What will run, and where: said at once, before torch and Ray are imported."""
+    configs = [point.config for point in study.points]
+    varied = {name: list(dict.fromkeys(getattr(c, name) for c in configs)) for name in FIELDS}
+    words = [f"{study.title}:" if study.title else "", f"{len(configs)} run{'s' if len(configs) > 1 else ''} of"]
+    words.append(f"{', '.join(map(str, varied.pop('algorithm')))} on {', '.join(varied.pop('environment'))},")
+    symbols = {"agents": "N", "horizon": "T", "threshold": "D"}
+    first = [f"N = {_some(varied.pop('agents'))}", f"T = {_some(varied.pop('horizon'))}"]
+    seeds = f"seed {_some(varied.pop('seed'))}"
+    rest = [f"{symbols.get(name, name)} = {_some(found)}" for name, found in varied.items() if len(found) > 1]
+    # A figure's curves differ in many fields at once; which is said by their labels.
+    rest = [] if study.points[0].label else rest
+    console.print(f"{' '.join(filter(None, words))} {', '.join([*first, *rest, seeds])}", soft_wrap=True, markup=False)
+    console.print(f"folder   {study.directory}", soft_wrap=True, markup=False)
+
+
+def _some(values: list[Any]) -> str:
+    return ", ".join(map(str, values)) if len(values) < 8 else f"{values[0]} ... {values[-1]} ({len(values)} values)"
 
 
 @settings
@@ -75,8 +134,11 @@ class ReproduceArguments:
     seeds: Count | None = None
     """Runs with this many seeds; without it as many as the figure's file says."""
     dry_run: bool = False
-    """List the runs with the memory they take, and stop."""
+    """List the runs with the memory and the time they take, and stop."""
+    overwrite: bool = False
+    """Remove the study that stands in the figure's folder, and begin anew."""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
+    display: Annotated[Display, tyro.conf.arg(name="")] = field(default_factory=Display)
 
 
 def reproduce(argv: Sequence[str]) -> int:
@@ -89,7 +151,7 @@ def reproduce(argv: Sequence[str]) -> int:
     if arguments.settings.out is not None and len(names) > 1:
         raise ValueError(f"out={str(arguments.settings.out)!r}: takes one figure; without it each goes to runs/FIGURE")
     studies = [experiment(name, arguments.quick, arguments.seeds, arguments.settings) for name in names]
-    return _execute(studies, arguments.dry_run)
+    return _execute(studies, arguments.display, arguments.dry_run, arguments.overwrite)
 
 
 @settings
@@ -98,73 +160,13 @@ class ResumeArguments:
 
     directory: tyro.conf.Positional[Path]
     """Where its records are."""
+    display: Annotated[Display, tyro.conf.arg(name="")] = field(default_factory=Display)
 
 
 def resume(argv: Sequence[str]) -> int:
     """goes on with an interrupted run, sweep or figure"""
-    return _execute([load_study(parse(ResumeArguments, "fnbandit resume", argv).directory)], dry_run=False)
-
-
-@settings
-class ReportArguments:
-    """Figures and tables from records alone."""
-
-    directories: tyro.conf.Positional[tuple[Path, ...]] = ()
-    """Runs, or folders of runs."""
-    out: Path | None = None
-    """Where the figures go; DIRECTORY/figures without it."""
-
-
-def report(argv: Sequence[str]) -> int:
-    """figures and tables from records alone"""
-    from fnbandit.records import find_runs, read_run
-    from workflows import runner
-    from workflows.figures import draw
-
-    arguments = parse(ReportArguments, "fnbandit report", argv)
-    if not arguments.directories:
-        raise ValueError("report: expected the directory of a run, sweep or figure")
-    runs: dict[Path, RunRecord] = {}
-    published: dict[str, float] = {}
-    title = None
-    for directory in arguments.directories:
-        found = find_runs(directory)
-        if not found:
-            raise ValueError(f"{directory}: has no run")
-        # A run that stands in two of the directories is one observation.
-        runs |= {path.resolve(): read_run(path) for path in found}
-        if (directory / "study.json").exists():
-            study = load_study(directory)
-            title = study.title
-            published |= {p.label: p.published for p in study.points if p.label and p.published is not None}
-    for record in runs.values():
-        if not record.finished:
-            rows = f"{record.summary['status']}, {len(record.trace)} rows so far"
-            console().print(f"{record.directory}: {rows}", soft_wrap=True)
-    finished = [record for record in runs.values() if record.finished]
-    runner.show(finished, console(), title)
-    for path in draw(finished, arguments.out or arguments.directories[0] / "figures", title, published):
-        console().print(f"figure   {path}", soft_wrap=True)
-    return DONE
-
-
-def theory_numbers(argv: Sequence[str]) -> int:
-    """effective dimensions, nu, D and the bounds for a config"""
-    from fnbandit import theory
-    from fnbandit.assumptions import remarks
-
-    config = requested("fnbandit theory", argv, lists=False, kind=ConfigArguments).points[0].config
-    numbers = theory.describe(config)
-    title = (
-        f"{config.environment}, {config.algorithm}, network={config.network}, N = {config.agents}, m = {config.width}"
-    )
-    table = Table("", "value", "what it is", "in the paper", title=title)
-    for row in theory.table(numbers):
-        table.add_row(row.symbol, f"{row.value:.6g}", row.meaning, row.source)
-    console().print(table)
-    for line in remarks(config, numbers.environment):
-        console().print(f"warning: {line}", soft_wrap=True)
-    return DONE
+    arguments = parse(ResumeArguments, "fnbandit resume", argv)
+    return _execute([load_study(arguments.directory)], arguments.display)
 
 
 @settings
@@ -227,23 +229,49 @@ def ui(argv: Sequence[str]) -> int:
     return subprocess.call([sys.executable, "-m", "mlflow", *command])
 
 
+@settings
+class CompletionArguments:
+    """Prints a script that completes commands and flags in a shell."""
+
+    shell: tyro.conf.Positional[Literal["bash", "zsh", "fish"]]
+    """Which shell."""
+
+
+def completion(argv: Sequence[str]) -> int:
+    """a script that completes commands and flags: eval "$(fnbandit completion bash)\""""
+    shell = parse(CompletionArguments, "fnbandit completion", argv).shell
+    print_completion(shell, ARGUMENTS)
+    return DONE
+
+
+ARGUMENTS: dict[str, type] = {
+    "run": Arguments,
+    "sweep": Arguments,
+    "reproduce": ReproduceArguments,
+    "resume": ResumeArguments,
+    "report": ReportArguments,
+    "ls": LsArguments,
+    "show": ShowArguments,
+    "theory": TheoryArguments,
+    **dict.fromkeys(("environments", "algorithms", "parts"), ListArguments),
+    "ui": UiArguments,
+    "completion": CompletionArguments,
+}
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "run": run,
     "sweep": sweep,
     "reproduce": reproduce,
     "resume": resume,
     "report": report,
+    "ls": ls,
+    "show": show,
     "theory": theory_numbers,
     "environments": environments,
     "algorithms": algorithms,
     "parts": parts,
     "ui": ui,
+    "completion": completion,
 }
-
-
-def console() -> Console:
-    """Where a person reads; wide enough for tables where there is no terminal."""
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
 
 
 def usage() -> None:
@@ -253,34 +281,51 @@ def usage() -> None:
         table.add_row(f"  fnbandit {name}", command.__doc__)
     console().print("A simulator for federated neural bandits. Commands (each has --help):")
     console().print(table)
+    console().print("fnbandit --version says which this is.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; whatever is wrong with what it was given is one line and exit code 2."""
     argv = sys.argv[1:] if argv is None else argv
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    log = logging.getLogger("fnbandit")
+    log.setLevel(logging.WARNING)
+    if not log.handlers:
+        log.addHandler(Messages())
     if not argv or argv[0] in ("-h", "--help"):
         usage()
         return DONE
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    if argv[0] in ("-V", "--version"):
+        print(f"fnbandit {importlib.metadata.version('fnbandit')}")
+        return DONE
     try:
         if argv[0] not in COMMANDS:
             raise ValueError(unknown("command", argv[0], COMMANDS))
         return COMMANDS[argv[0]](argv[1:])
     except ValueError as error:
-        errors.print(f"fnbandit: {error}", markup=False)
+        errors().print(f"fnbandit: {error}", markup=False)
         return BAD_INPUT
     except SimulationError as error:
-        errors.print(f"fnbandit: {error}", markup=False)
+        errors().print(f"fnbandit: {error}", markup=False)
         return FAILED
-    except KeyboardInterrupt:
-        errors.print("fnbandit: interrupted; `fnbandit resume DIR` goes on", markup=False)
+    except KeyboardInterrupt as error:
+        errors().print(f"fnbandit: {error or 'interrupted'}", markup=False)
         return INTERRUPTED
     except OSError as error:
-        errors.print(f"fnbandit: {error}", markup=False)
+        errors().print(f"fnbandit: {error}", markup=False)
         return FAILED
 
 
-def entry() -> None:
-    """The console script."""
-    sys.exit(main())
+def entry(*command: str) -> None:
+    """The console script, with the words that `python -m workflows.COMMAND` stands for."""
+    out = sys.stdout = Output(sys.stdout)
+    sys.stderr = Output(sys.stderr)
+    try:
+        code: Any = main([*command, *sys.argv[1:]])
+    except SystemExit as end:
+        code = end.code
+    sys.stdout.flush()
+    error = out.error
+    if error is not None and not isinstance(error, BrokenPipeError):
+        print(f"fnbandit: standard output: {error.strerror}", file=sys.stderr)
+        code = code or FAILED
+    sys.exit(code)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import functools
 import io
-from collections.abc import Container, Sequence
+import operator
+from collections.abc import Container, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
@@ -18,6 +20,9 @@ import tyro
 from fnbandit.validation import accepted, refusal
 
 T = TypeVar("T")
+STYLE = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff)
+SHORT = {"-q": "quiet", "-v": "verbose"}
+"""Flags that have a short form."""
 
 
 def parse(kind: type[T], program: str, argv: Sequence[str]) -> T:
@@ -34,7 +39,11 @@ def parse_lists(
     ones, and so on, a list that has ended being represented by its last value.
     """
     if "--help" in argv or "-h" in argv:
-        _tyro(kind, program, ["--help"])
+        from workflows import help
+        from workflows.output import console
+
+        help.show(kind, program, console())
+        raise SystemExit(0)
     types = flag_types(kind)
     words, flags = separate(types, argv)
     texts = {name: text.split(",") if name in several else [text] for name, text in flags.items()}
@@ -50,12 +59,33 @@ def flag_types(kind: type) -> dict[str, Any]:
     """The annotation of every flag of a command's arguments, by the field's name."""
     result: dict[str, Any] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
-        inner, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        if isinstance(inner, type) and dataclasses.is_dataclass(inner):
+        if (inner := nested(hint)) is not None:
             result |= flag_types(inner)
-        elif tyro.conf.Positional not in marks:
+        elif not is_positional(hint):
             result[name] = hint
     return result
+
+
+def nested(hint: Any) -> type | None:
+    """The dataclass that a field's annotation stands for, if it does."""
+    inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return inner if isinstance(inner, type) and dataclasses.is_dataclass(inner) else None
+
+
+def is_positional(hint: Any) -> bool:
+    """Whether a field is a word of its own and no flag."""
+    return get_origin(hint) is Annotated and tyro.conf.Positional in get_args(hint)
+
+
+def composed(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Arguments from their values by name, however deep they are nested; what is not given has its default."""
+    made: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if (inner := nested(hint)) is not None:
+            made[name] = composed(inner, values)
+        elif name in values:
+            made[name] = values[name]
+    return kind(**made)
 
 
 def separate(types: dict[str, Any], argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -65,10 +95,12 @@ def separate(types: dict[str, Any], argv: Sequence[str]) -> tuple[list[str], dic
     rest = list(argv)
     while rest:
         word = rest.pop(0)
-        if not word.startswith("--"):
+        if not word.startswith("--") and SHORT.get(word) not in types:
+            if word.startswith("-") and not word[1:2].isdigit() and word != "-":
+                raise ValueError(f"{word} is no option; --help lists them")
             words.append(word)
             continue
-        flag, equals, text = word.partition("=")
+        flag, equals, text = (f"--{SHORT[word]}" if word in SHORT else word).partition("=")
         name = flag[2:].replace("-", "_")
         if name not in types:
             switch = name.removeprefix("no_")
@@ -115,8 +147,7 @@ def _tyro(kind: type[T], program: str, argv: list[str]) -> T:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            style = (tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff)
-            return tyro.cli(kind, prog=program, args=argv, config=style)
+            return tyro.cli(kind, prog=program, args=argv, config=STYLE)
     except SystemExit as end:
         if not end.code:
             raise
@@ -132,3 +163,11 @@ def _flat(arguments: Any) -> dict[str, Any]:
         value = getattr(arguments, field.name)
         result |= _flat(value) if dataclasses.is_dataclass(value) else {field.name: value}
     return result
+
+
+def print_completion(shell: str, commands: Mapping[str, type]) -> None:
+    """A script for a shell that completes commands, their flags and the flags' values."""
+    kinds = [Annotated[kind, tyro.conf.subcommand(name)] for name, kind in commands.items()]
+    choices: Any = functools.reduce(operator.or_, kinds)
+    with contextlib.suppress(SystemExit):
+        tyro.cli(choices, prog="fnbandit", args=["--tyro-print-completion", shell], config=STYLE)

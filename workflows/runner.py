@@ -7,6 +7,7 @@ import importlib.metadata
 import logging
 import os
 import platform
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,26 +19,26 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tomli_w
 from rich.console import Console
-from rich.table import Table
 
 from fnbandit.algorithms.base import resolve_device
-from fnbandit.capacity import readable
 from fnbandit.clock import make_clock
+from fnbandit.config import Config
 from fnbandit.environments import make_environment
-from fnbandit.records import RecordWriter, RunRecord, read_run, write_summary
+from fnbandit.errors import SimulationError
+from fnbandit.records import RecordWriter, read_run, write_summary
 from fnbandit.registry import part_of
-from fnbandit.results import standard_error
 from fnbandit.runs import Run
 from workflows.engines import LocalEngine, make_engine
+from workflows.extension import clear, extended
 from workflows.figures import draw
-from workflows.grouping import group
 from workflows.locks import locked
+from workflows.output import errors
 from workflows.progress import Progress
 from workflows.standing import unfinished
-from workflows.study import Point, Study
+from workflows.study import Point, Study, load_study
+from workflows.tables import show
 from workflows.tally import Tally
 from workflows.tracking import Tracker
 
@@ -49,19 +50,21 @@ class Interrupted(Exception):  # noqa: N818
     """The user has asked to stop; what is there can be resumed."""
 
 
-def execute(study: Study, console: Console) -> int:
+def execute(study: Study, console: Console, overwrite: bool = False) -> int:
     """Run what is not finished of a study; the exit code."""
     engine = make_engine(study.settings)
     check(study, engine)
     with locked(study.directory):
-        return _execute(study, engine, console)
+        return _execute(joined(study, overwrite), engine, console)
 
 
 def _execute(study: Study, engine: LocalEngine, console: Console) -> int:
     todo = unfinished(study)
     study.save()
-    if len(todo) < len(study.points):
-        console.print(f"{len(study.points) - len(todo)} of {len(study.points)} runs are finished already")
+    finished = len(study.points) - len(todo)
+    if finished:
+        console.print(f"{finished} of {len(study.points)} runs are finished already")
+    failures: list[Failure] = []
     if todo:
         with ExitStack() as stack:
             stack.enter_context(interrupts())
@@ -71,15 +74,44 @@ def _execute(study: Study, engine: LocalEngine, console: Console) -> int:
                 tracker = Tracker(study.settings.tracking_uri, study.name, parent=len(study.points) > 1)
             figures: list[Path] = []
             try:
-                with Progress(console) as progress:
-                    run_points(study, todo, engine, tracker, progress)
+                work = sum(expected_work(point.config) for point in todo)
+                with Progress(console, len(study.points), work, finished) as progress:
+                    failures = run_points(study, todo, engine, tracker, progress)
                 figures = report(study, console)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(f"interrupted; `{resume_command(study)}` goes on") from None
             finally:
                 if tracker is not None:
                     tracker.close(figures)
     else:
         report(study, console)
-    return 0
+    if not failures:
+        return 0
+    if len(study.points) == 1:
+        raise failures[0].error
+    tell(study, failures)
+    return 1
+
+
+def joined(study: Study, overwrite: bool) -> Study:
+    """A study with the runs of the one that is in its folder, unless that is to be overwritten."""
+    if (study.directory / "study.json").exists():
+        earlier = load_study(study.directory)
+        if overwrite:
+            clear(earlier)
+        else:
+            return extended(earlier, study)
+    return study
+
+
+def expected_work(config: Config) -> float:
+    """What a run costs, relative to other runs: for the time that is left."""
+    return float(config.horizon * config.agents)
+
+
+def resume_command(study: Study) -> str:
+    """What to type to go on with a study."""
+    return f"{command()} resume {shlex.quote(str(study.directory))}"
 
 
 def check(study: Study, engine: LocalEngine) -> None:
@@ -94,30 +126,50 @@ def check(study: Study, engine: LocalEngine) -> None:
         engine.check(config, make_environment(config))
 
 
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A run that has ended with an error."""
+
+    point: Point
+    error: BaseException
+
+
 def run_points(
     study: Study, todo: list[Point], engine: LocalEngine, tracker: Tracker | None, progress: Progress
-) -> None:
-    """Run points side by side, as many as there is room for; the first failure stops the others."""
+) -> list[Failure]:
+    """Run points side by side, as many as there is room for; one that fails does not keep the others from going on."""
     stop = threading.Event()
+    futures: dict[Future[None], Point] = {}
     with ThreadPoolExecutor(engine.side_by_side(todo), thread_name_prefix="fnbandit-run") as pool:
-        futures: list[Future[None]] = []
         try:
             for point in todo:
                 worker = Worker(study, point, engine, tracker, progress, stop)
-                futures.append(pool.submit(worker.run))
+                futures[pool.submit(worker.run)] = point
             pending = set(futures)
             while pending:
                 # In slices, because a wait without end would not let Ctrl-C through.
-                done, pending = wait(pending, timeout=0.5, return_when=FIRST_EXCEPTION)
-                if any(future.exception() for future in done):
-                    break
+                _, pending = wait(pending, timeout=0.5, return_when=FIRST_EXCEPTION)
         finally:
             stop.set()
             for future in futures:
                 future.cancel()
-        for future in futures:
-            if not future.cancelled() and (error := future.exception()) and not isinstance(error, Interrupted):
-                raise error
+    ended = {point: future.exception() for future, point in futures.items() if not future.cancelled()}
+    return [Failure(point, error) for point, error in ended.items() if error and not isinstance(error, Interrupted)]
+
+
+def tell(study: Study, failures: list[Failure]) -> None:
+    """Name the runs that have failed, those with the same reason together, and how to try them again."""
+    said = errors()
+    reasons: dict[str, list[str]] = {}
+    for failure in failures:
+        first = (str(failure.error).splitlines() or [""])[0]
+        kind = "" if isinstance(failure.error, ValueError | SimulationError) else f"{type(failure.error).__name__}: "
+        reasons.setdefault(f"{kind}{first}", []).append(failure.point.path)
+    for reason, paths in reasons.items():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        said.print(f"fnbandit: {paths[0]}{more}: {reason}", markup=False)
+    count = f"{len(failures)} of {len(study.points)} runs failed"
+    said.print(f"fnbandit: {count}, see their log.txt; `{resume_command(study)}` tries them again", markup=False)
 
 
 class Worker:
@@ -157,14 +209,14 @@ class Worker:
             tags = {"git_commit": facts["commit"], "device": facts["device"], "engine": settings.engine}
             tags |= {f"version.{package}": version for package, version in facts["versions"].items()}
             window = self._tracker.run(f"{name} seed={run.config.seed}", run.config, tags)
-        bar = self._progress.add(name if len(self._study.points) > 1 else run.config.algorithm, run.config)
+        bar = self._progress.add(short_name(point), run.config.horizon, expected_work(run.config))
         writer = RecordWriter(self._directory, settings.trace)
         status = "failed"
         try:
             for segment in run.segments():
                 writer.write(segment)
                 due = tally.add(segment)
-                bar.update(tally)
+                bar.update(tally.iterations, tally.regret, tally.rounds)
                 if window is not None:
                     window.log(due)
                 if self._stop.is_set():
@@ -181,7 +233,7 @@ class Worker:
             self._summarise(status, tally, facts)
             if status == "finished":
                 run.clear()
-            bar.close()
+            bar.close(status)
             self._leave(window, status)
 
     def _facts(self, run: Run) -> dict[str, Any]:
@@ -229,6 +281,18 @@ def default_label(study: Study, point: Point) -> str:
         words.append(f"D={config.threshold}")
     parts = [p for p in point.path.split("/") if "=" in p and not p.startswith(("agents=", "threshold=", "seed="))]
     return " ".join([*words, *parts])
+
+
+def short_name(point: Point) -> str:
+    """A run's name for a line of progress: N, D and the seed, then what else its study varies."""
+    config, parts = point.config, [part for part in point.path.split("/") if "=" in part]
+    words = [point.label] if point.label else [f"N={config.agents}"]
+    if not point.label and "threshold" in part_of("trigger", config.trigger).fields:
+        words.append(f"D={config.threshold}")
+    words.append(f"s{config.seed}")
+    return " ".join(
+        [*words, *(part for part in parts if not part.startswith(("agents=", "threshold=", "seed=", "curve=")))]
+    )
 
 
 def versions() -> dict[str, str]:
@@ -294,31 +358,3 @@ def command() -> str:
     if shutil.which("fnbandit"):
         return "fnbandit"
     return os.path.relpath(Path(sys.executable).with_name("fnbandit"))
-
-
-def show(runs: list[RunRecord], console: Console, title: str | None = None) -> None:
-    """A table of runs; those that differ only in seed are one row."""
-    groups = group(runs)
-    table = Table(title=title, title_justify="left")
-    table.add_column("run")
-    for name in ("seeds", "regret per agent", "rounds", "bytes up", "bytes down", "seconds"):
-        table.add_column(name, justify="right")
-    for label, members in groups.items():
-        columns = {key: np.array([run.summary[key] for run in members]) for key in ("regret", "rounds", "seconds")}
-        error = (
-            float(standard_error(columns["regret"]))
-            if len(members) > 1
-            else members[0].summary["regret_standard_error"]
-        )
-        table.add_row(
-            label,
-            str(len(members)),
-            f"{columns['regret'].mean():.2f} ± {error:.2f}",
-            f"{columns['rounds'].mean():.1f}".removesuffix(".0"),
-            *(readable(float(np.mean([run.summary[key] for run in members]))) for key in ("bytes_up", "bytes_down")),
-            f"{columns['seconds'].mean():.1f}",
-        )
-    if groups:
-        console.print(table)
-        over = "seeds" if any(len(members) > 1 for members in groups.values()) else "agents"
-        console.print(f"± is the standard error over {over}")

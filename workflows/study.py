@@ -39,7 +39,7 @@ class Study:
     title: str | None = None
 
     def save(self) -> None:
-        """Write study.json, from which `resume` goes on; an earlier, different study there is refused."""
+        """Write study.json, from which `resume` goes on."""
         from fnbandit.records import write_json
 
         settings = dataclasses.asdict(self.settings)
@@ -51,10 +51,6 @@ class Study:
             "points": [dataclasses.asdict(point) for point in self.points],
         }
         path = self.directory / "study.json"
-        if path.exists():
-            earlier = load_study(self.directory)
-            if [p.config for p in earlier.points] != [p.config for p in self.points]:
-                raise ValueError(f"out={str(self.directory)!r}: holds another study; choose another directory")
         self.directory.mkdir(parents=True, exist_ok=True)
         write_json(path, body)
 

@@ -1,8 +1,6 @@
 """`python -m workflows.sweep`: what `fnbandit sweep` does, from a checkout, for cluster jobs."""
 
-import sys
-
-from workflows.command_line import main
+from workflows.command_line import entry
 
 if __name__ == "__main__":
-    sys.exit(main(["sweep", *sys.argv[1:]]))
+    entry("sweep")

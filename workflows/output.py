@@ -1,0 +1,88 @@
+"""Where a person reads: standard output and error, whatever they lead to."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any, TextIO
+
+from rich.console import Console
+
+from fnbandit.validation import settings
+
+PLAIN = str.maketrans(
+    {"±": "+/-", "×": "x", "…": "...", "–": "-", "ν": "nu", "λ": "lambda", "α": "alpha", "ε": "epsilon"}
+)
+"""For terminals that know no other letters than ASCII's"""
+
+
+@settings
+class Display:
+    """How much a command says."""
+
+    quiet: bool = False
+    """Say nothing but warnings and errors."""
+    verbose: bool = False
+    """Say what is going on inside, too: layout, checkpoints, what was lost and rebuilt."""
+
+
+class Output:
+    """A stream that outlives its reader: what cannot be written any more is dropped, and `error` says why.
+
+    A run goes on when `| head -1` has read enough or the disk behind `> log.txt` is full: its records matter more.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.error: OSError | None = None
+        try:
+            "±".encode(stream.encoding or "ascii")
+            self._plain = False
+        except (UnicodeEncodeError, LookupError):
+            self._plain = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        if self._plain:
+            text = text.translate(PLAIN).encode("ascii", "replace").decode()
+        if self.error is None:
+            try:
+                self._stream.write(text)
+            except OSError as error:
+                self._give_up(error)
+        return len(text)
+
+    def flush(self) -> None:
+        if self.error is None:
+            try:
+                self._stream.flush()
+            except OSError as error:
+                self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self.error = error
+        # What is left in the buffer would be tried again, and complained about, when Python ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+
+class Messages(logging.Handler):
+    """Log records as lines of what standard error is at the moment: a live display may have taken its place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
+
+
+def console(display: Display | None = None) -> Console:
+    """Where results go; wide enough for tables where there is no terminal."""
+    width = None if sys.stdout.isatty() else 120
+    return Console(width=width, highlight=False, quiet=display is not None and display.quiet)
+
+
+def errors() -> Console:
+    """Where errors go, a line each."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
