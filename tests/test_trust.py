@@ -28,11 +28,11 @@ def in_a_directory_of_its_own(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
 
-def one_line(capsys):
-    """What stands on stderr: one line."""
+def one_line(capsys, warnings=0):
+    """What stands on stderr: one line, after warnings where there are some."""
     printed = capsys.readouterr().err
-    assert printed.count("\n") == 1, printed
-    return printed
+    assert printed.count("\n") == 1 + warnings, printed
+    return printed.splitlines()[-1]
 
 
 def test_checkpoints_beside_the_users_own_files(tmp_path):
@@ -60,8 +60,9 @@ def test_a_second_process_is_told_in_one_line(tmp_path, capsys):
 
 def test_a_run_of_a_sweep_is_locked_too(tmp_path, capsys):
     with locks.locked(tmp_path / "here" / "agents=3" / "seed=0"):
-        assert main(["sweep", *SMALL[2:], "--agents", "2,3", "--out", "here"]) == 2
-        assert "agents=3/seed=0" in one_line(capsys)
+        assert main(["sweep", *SMALL[2:], "--agents", "2,3", "--out", "here"]) == 1
+        assert "agents=3/seed=0: out=" in capsys.readouterr().err
+    assert read_run("here/agents=2/seed=0").finished, "the others go on"
     assert main(["sweep", *SMALL[2:], "--agents", "2,3", "--out", "here"]) == 0
 
 
@@ -115,7 +116,7 @@ def test_rows_are_counted_before_a_run_is_called_finished(monkeypatch, capsys):
 
     monkeypatch.setattr(RecordWriter, "write", lossy)
     assert main(["run", *SMALL, "--out", "here"]) == 1
-    assert "trace.arrows: has" in one_line(capsys)
+    assert "trace.arrows: has" in one_line(capsys, warnings=2)
     assert read_run("here").summary["status"] == "failed"
     monkeypatch.undo()
 

@@ -42,6 +42,7 @@ from workflows.study import Study, load_study
 
 # What needs torch, Ray or matplotlib is imported by the commands that use it: help should not wait for them.
 
+MESSAGES = Messages()
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -88,7 +89,7 @@ def claimed(asked: Path | None, otherwise: Path, dry_run: bool) -> Iterator[Path
 def _execute(studies: list[Study], display: Display, dry_run: bool = False, overwrite: bool = False) -> int:
     """Carry out studies one after the other, or show what they would do."""
     if display.verbose:
-        logging.getLogger("fnbandit").setLevel(logging.INFO)
+        MESSAGES.setLevel(logging.INFO)
     codes = [DONE]
     for study in studies:
         if dry_run:
@@ -288,9 +289,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; whatever is wrong with what it was given is one line and exit code 2."""
     argv = sys.argv[1:] if argv is None else argv
     log = logging.getLogger("fnbandit")
-    log.setLevel(logging.WARNING)
-    if not log.handlers:
-        log.addHandler(Messages())
+    log.setLevel(logging.INFO)
+    log.addHandler(MESSAGES)  # which does nothing if it is there
+    MESSAGES.setLevel(logging.WARNING)
     if not argv or argv[0] in ("-h", "--help"):
         usage()
         return DONE

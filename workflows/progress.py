@@ -14,6 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fnbandit.registry import part_of
+from workflows.study import Point
+
 LINE_EVERY = 10.0
 """Seconds between two plain lines."""
 SETTLED = 1.0
@@ -217,3 +220,15 @@ def duration(seconds: float) -> str:
     if minutes < 100:
         return f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min" if minutes < 48 * 60 else f"{minutes // 1440} days"
+
+
+def short_name(point: Point) -> str:
+    """A run's name for a line of progress: N, D and the seed, then what else its study varies."""
+    config, parts = point.config, [part for part in point.path.split("/") if "=" in part]
+    words = [point.label] if point.label else [f"N={config.agents}"]
+    if not point.label and "threshold" in part_of("trigger", config.trigger).fields:
+        words.append(f"D={config.threshold}")
+    words.append(f"s{config.seed}")
+    return " ".join(
+        [*words, *(part for part in parts if not part.startswith(("agents=", "threshold=", "seed=", "curve=")))]
+    )

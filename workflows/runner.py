@@ -5,13 +5,9 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import logging
-import os
 import platform
-import shlex
-import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -26,16 +22,15 @@ from fnbandit.algorithms.base import resolve_device
 from fnbandit.clock import make_clock
 from fnbandit.config import Config
 from fnbandit.environments import make_environment
-from fnbandit.errors import SimulationError
 from fnbandit.records import RecordWriter, read_run, write_summary
 from fnbandit.registry import part_of
 from fnbandit.runs import Run
 from workflows.engines import LocalEngine, make_engine
 from workflows.extension import clear, extended
+from workflows.failures import Failure, Interrupted, command, resume_command, tell
 from workflows.figures import draw
 from workflows.locks import locked
-from workflows.output import errors
-from workflows.progress import Progress
+from workflows.progress import Progress, short_name
 from workflows.standing import unfinished
 from workflows.study import Point, Study, load_study
 from workflows.tables import show
@@ -44,10 +39,6 @@ from workflows.tracking import Tracker
 
 log = logging.getLogger("fnbandit")
 PACKAGES = ("fnbandit", "torch", "numpy", "pyarrow", "ray", "mlflow")
-
-
-class Interrupted(Exception):  # noqa: N818
-    """The user has asked to stop; what is there can be resumed."""
 
 
 def execute(study: Study, console: Console, overwrite: bool = False) -> int:
@@ -109,11 +100,6 @@ def expected_work(config: Config) -> float:
     return float(config.horizon * config.agents)
 
 
-def resume_command(study: Study) -> str:
-    """What to type to go on with a study."""
-    return f"{command()} resume {shlex.quote(str(study.directory))}"
-
-
 def check(study: Study, engine: LocalEngine) -> None:
     """Raise on what can be seen to be wrong before anything is written or started."""
     seen = set()
@@ -124,14 +110,6 @@ def check(study: Study, engine: LocalEngine) -> None:
             continue
         seen.add(task)
         engine.check(config, make_environment(config))
-
-
-@dataclasses.dataclass(frozen=True)
-class Failure:
-    """A run that has ended with an error."""
-
-    point: Point
-    error: BaseException
 
 
 def run_points(
@@ -157,21 +135,6 @@ def run_points(
     return [Failure(point, error) for point, error in ended.items() if error and not isinstance(error, Interrupted)]
 
 
-def tell(study: Study, failures: list[Failure]) -> None:
-    """Name the runs that have failed, those with the same reason together, and how to try them again."""
-    said = errors()
-    reasons: dict[str, list[str]] = {}
-    for failure in failures:
-        first = (str(failure.error).splitlines() or [""])[0]
-        kind = "" if isinstance(failure.error, ValueError | SimulationError) else f"{type(failure.error).__name__}: "
-        reasons.setdefault(f"{kind}{first}", []).append(failure.point.path)
-    for reason, paths in reasons.items():
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        said.print(f"fnbandit: {paths[0]}{more}: {reason}", markup=False)
-    count = f"{len(failures)} of {len(study.points)} runs failed"
-    said.print(f"fnbandit: {count}, see their log.txt; `{resume_command(study)}` tries them again", markup=False)
-
-
 class Worker:
     """One run from its last checkpoint, or its start, to its end, with all that it leaves behind."""
 
@@ -192,7 +155,7 @@ class Worker:
         if self._stop.is_set():
             raise Interrupted
         # A study of one run has locked its folder already.
-        with nullcontext() if self._point.path == "." else locked(self._directory):
+        with nullcontext() if self._point.path == "." else locked(self._directory), logged(self._directory):
             self._run()
 
     def _run(self) -> None:
@@ -209,6 +172,7 @@ class Worker:
             tags = {"git_commit": facts["commit"], "device": facts["device"], "engine": settings.engine}
             tags |= {f"version.{package}": version for package, version in facts["versions"].items()}
             window = self._tracker.run(f"{name} seed={run.config.seed}", run.config, tags)
+        log.info("fnbandit: %s: begins, %s", name, settings.engine)
         bar = self._progress.add(short_name(point), run.config.horizon, expected_work(run.config))
         writer = RecordWriter(self._directory, settings.trace)
         status = "failed"
@@ -233,6 +197,7 @@ class Worker:
             self._summarise(status, tally, facts)
             if status == "finished":
                 run.clear()
+            log.info("fnbandit: %s: %s, %s, %s", name, status, bar.text(), run.layout)
             bar.close(status)
             self._leave(window, status)
 
@@ -283,18 +248,6 @@ def default_label(study: Study, point: Point) -> str:
     return " ".join([*words, *parts])
 
 
-def short_name(point: Point) -> str:
-    """A run's name for a line of progress: N, D and the seed, then what else its study varies."""
-    config, parts = point.config, [part for part in point.path.split("/") if "=" in part]
-    words = [point.label] if point.label else [f"N={config.agents}"]
-    if not point.label and "threshold" in part_of("trigger", config.trigger).fields:
-        words.append(f"D={config.threshold}")
-    words.append(f"s{config.seed}")
-    return " ".join(
-        [*words, *(part for part in parts if not part.startswith(("agents=", "threshold=", "seed=", "curve=")))]
-    )
-
-
 def versions() -> dict[str, str]:
     """Of Python and of what results depend on."""
     found = {"python": platform.python_version()}
@@ -335,7 +288,8 @@ def interrupts() -> Iterator[None]:
 
 def report(study: Study, console: Console) -> list[Path]:
     """Print the table and where everything is; the figures."""
-    runs = [read_run(study.directory / point.path) for point in study.points]
+    folders = [study.directory / point.path for point in study.points]
+    runs = [read_run(folder) for folder in folders if (folder / "summary.json").exists()]
     runs = [run for run in runs if run.finished]
     show(runs, console, study.title)
     out = study.directory / "figures"
@@ -351,10 +305,3 @@ def report(study: Study, console: Console) -> list[Path]:
         store = study.settings.tracking_uri
         console.print(f"MLflow   {store if store and store.startswith('http') else f'{command()} ui'}")
     return figures
-
-
-def command() -> str:
-    """What to type for `fnbandit` here: a fresh checkout's environment may not be on the path."""
-    if shutil.which("fnbandit"):
-        return "fnbandit"
-    return os.path.relpath(Path(sys.executable).with_name("fnbandit"))
