@@ -34,13 +34,14 @@ GROUPS = {
         "trigger", "threshold", "period", "round_budget", "aggregation", "trim", "server_momentum", "messages",
         "message_bits",
     ),
+    "simulated time": ("clock",),
     "theory": ("norm_bound", "noise_bound", "delta"),
     "machine": (
         "engine", "agents_per_actor", "cpus_per_actor", "gpus_per_actor", "address", "actor_timeout", "device",
         "statistics_dtype", "network_dtype",
     ),
 }  # fmt: skip
-"""Flags by what they are about; those that stand in no group follow as "output"."""
+"""Flags by what they are about. A part's own fields stand where its name does; what is in no group is "output"."""
 
 EXAMPLES = {
     "fnbandit run": (
@@ -78,6 +79,10 @@ def show(kind: type, program: str, console: Console) -> None:
         _section("", rows, console)
     groups = {title: [name for name in names if name in flags] for title, names in GROUPS.items()}
     taken = {name for names in groups.values() for name in names}
+    for names in groups.values():
+        own = [field for kind in KINDS if kind in names for part in KINDS[kind].values() for field in part.fields]
+        names += [name for name in dict.fromkeys(own) if name in flags and name not in taken]
+        taken |= set(names)
     groups["output"] = [name for name in flags if name not in taken]
     for title, names in groups.items():
         rows = {}

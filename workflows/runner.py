@@ -30,6 +30,7 @@ from workflows.extension import clear, extended
 from workflows.failures import Failure, Interrupted, command, resume_command, tell
 from workflows.figures import draw
 from workflows.locks import locked
+from workflows.logs import logged
 from workflows.progress import Progress, short_name
 from workflows.standing import unfinished
 from workflows.study import Point, Study, load_study
