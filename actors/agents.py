@@ -154,6 +154,8 @@ def packed(message: Upload | Broadcast) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: plain(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [plain(part) for part in value]
         return value.cpu().contiguous().numpy() if isinstance(value, torch.Tensor) else value
 
     return {field.name: plain(getattr(message, field.name)) for field in dataclasses.fields(message)}
@@ -165,6 +167,8 @@ def unpacked(kind: type, message: dict[str, Any], device: torch.device | str = "
     def tensors(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: tensors(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [tensors(part) for part in value]
         if not isinstance(value, np.ndarray):
             return value
         return torch.from_numpy(value if value.flags.writeable else value.copy()).to(device)

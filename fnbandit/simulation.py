@@ -22,6 +22,7 @@ from fnbandit.rounds.messages import Broadcast, Upload, round_cost
 from fnbandit.rounds.server import Server
 from fnbandit.rounds.shared import Shared
 from fnbandit.state import State, joined_states, part_of_state
+from fnbandit.tree import LEAF
 
 LONGEST_PART = 64
 """Iterations after which an epoch without a round is handed to the caller in parts."""
@@ -42,9 +43,15 @@ def one_thread() -> Iterator[None]:
 
 
 def split(agents: int, groups: int) -> list[range]:
-    """`agents` agents in order, as evenly as possible, in at most `groups` groups."""
+    """`agents` agents in order, as evenly as possible, in at most `groups` groups.
+
+    Groups end where leaves do if that makes the largest one larger by a twentieth at the most: a leaf that two groups
+    share is summed by the server.
+    """
     groups = min(groups, agents)
-    bounds = [agents * i // groups for i in range(groups + 1)]
+    leaves = -(-agents // LEAF)
+    unit = LEAF if LEAF * -(-leaves // groups) <= 1.05 * -(-agents // groups) else 1
+    bounds = [min(agents, unit * (-(-agents // unit) * i // groups)) for i in range(groups + 1)]
     return [range(a, b) for a, b in itertools.pairwise(bounds)]
 
 
@@ -113,11 +120,11 @@ class LocalCohort:
 
 
 def round_of(group: Group, iteration: int) -> Upload:
-    """A group's part in a round: go back to its iteration, train, upload (Alg. 1, lines 14-16)."""
+    """A group's part in a round: go back to its iteration, train, upload, as sums where they do (Alg. 1, lines 14-16)."""
     assert isinstance(group, FederatedGroup)
     group.rewind(iteration)
     group.train()
-    return group.upload()
+    return group.shared.summed(iteration, group.agents, group.upload())
 
 
 def run_segments(config: Config, cohort: Cohort, server: Server | None, start: int = 0) -> Iterator[Segment]:

@@ -143,7 +143,7 @@ def test_where_changes_travel_and_where_matrices():
             change = torch.from_numpy(random.standard_normal((config.agents, k, p))) / 99
             broadcast = Broadcast(
                 iteration=9,
-                news=shared.estimate.combine(contexts),
+                news=contexts.flatten(0, 1),
                 sum_of_moments=LIKE.new_zeros(p),
                 theta=shared.theta,
                 weight=0.0,

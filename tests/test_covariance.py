@@ -215,7 +215,8 @@ def test_inverses_that_all_agents_hear_of(kind):
         dense += outer if kind is full else outer * np.eye(p)
         for shared in (every, mean):
             change = local[id(shared)].absorb(new if kind is full else new.square().sum(1))
-            combined = shared.combine(change.clone())
+            way = shared.sum(2)
+            combined = shared.combine(way.total([(range(agents), way.parts(range(agents), change.clone()))]))
             shared.apply(combined, own=range(agents))
             if shared is every:
                 elsewhere.apply(combined, own=range(0))

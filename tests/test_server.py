@@ -11,12 +11,12 @@ from fnbandit import Config
 from fnbandit.environments import make_environment
 from fnbandit.registry import find
 from fnbandit.rounds.messages import Upload
-from fnbandit.rounds.server import Server, together
+from fnbandit.rounds.server import Server
 
 P = 21
 """3 x 4 + 4 + 4 + 1 parameters"""
 SMALL = {"agents": 3, "dim": 3, "width": 4, "network_dtype": "float64", "regularization": 0.5}
-MEASURE = torch.zeros(1, dtype=torch.float64)
+MEASURE = torch.zeros(3, dtype=torch.float64)
 
 
 def server_of(**settings) -> Server:
@@ -30,7 +30,7 @@ def uploads(diagonal: bool) -> list[Upload]:
     news, change = (rows(3, 2, P), rows(3, 2, P, seed=1) / 9) if not diagonal else (rows(3, P) ** 2, rows(3, P) ** 2)
     moments, theta = rows(3, P, seed=2), rows(3, P, seed=3)
     weight = torch.tensor([0.5, 0.25, 0.75], dtype=torch.float64)
-    return [Upload(MEASURE, *(t[part].clone() for t in (news, moments, theta, weight, change)))
+    return [Upload(MEASURE[part], *(t[part].clone() for t in (news, moments, theta, weight, change)))
             for part in (slice(0, 1), slice(1, 3))]  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def test_what_nobody_sends_is_not_broadcast():
     broadcast = server.aggregate(4, [Upload(MEASURE, rows(3, 2, 3), rows(3, 3))])
     assert (broadcast.theta, broadcast.inverses, broadcast.weight) == (None, None, 0.0)
     server = server_of(use_global=False)
-    sent = [Upload(MEASURE, None, None, u.theta, None, u.change) for u in uploads(diagonal=False)]
+    sent = [Upload(u.measure, None, None, u.theta, None, u.change) for u in uploads(diagonal=False)]
     before = server.shared.estimate.sum_of_moments
     broadcast = server.aggregate(4, sent)
     assert broadcast.news is None and broadcast.sum_of_moments is None
@@ -97,10 +97,3 @@ def test_a_servers_state_is_all_there_is(settings):
     assert one.state().keys() == other.state().keys()
     for name, tensor in one.state().items():
         assert torch.equal(tensor, other.state()[name]), name
-
-
-def test_parts_of_groups_are_joined_in_agent_order():
-    assert together([None, None]) is None
-    only = rows(2, 3)
-    assert together([only]) is only
-    assert torch.equal(together([only[:1], None, only[1:]]), only)

@@ -17,6 +17,7 @@ from torch import Tensor
 from fnbandit.config import Config
 from fnbandit.covariance import diagonal, full, full_estimate
 from fnbandit.state import State
+from fnbandit.tree import Sum
 
 Lift = Callable[[Tensor], Tensor]
 """Contexts [.., k, dim] to features [.., k, p]; rows that are features already stay as they are"""
@@ -133,12 +134,28 @@ class Estimate(Protocol):
         """An epoch of some agents, not begun."""
         ...
 
-    def combine(self, news: Tensor) -> Tensor:
-        """All agents' news [N, ..] as `apply` takes them: the server's sum of W_new (Alg. 2, line 5)."""
+    def sum(self, agents: int, length: int) -> Sum:
+        """How the server gets W_new of N agents after an epoch of some iterations: summed, or everybody's."""
+        ...
+
+    def account(self, agents: int) -> Account:
+        """What the server of N agents keeps, not begun."""
         ...
 
     def apply(self, news: Tensor, sum_of_moments: Tensor) -> None:
-        """Take in a round: W_sync grows by `news`, B_sync is [p]."""
+        """Take in a round: W_sync as `Account.combine` says, B_sync is [p]."""
+        ...
+
+    def state(self) -> State: ...
+
+    def load(self, state: State) -> None: ...
+
+
+class Account(Protocol):
+    """What the server alone keeps of V_last."""
+
+    def combine(self, news: Tensor) -> Tensor:
+        """All agents' W_new, or its sum, as `Estimate.apply` takes it (Alg. 2, line 5)."""
         ...
 
     def state(self) -> State: ...
@@ -153,8 +170,12 @@ class LocalInverses(Protocol):
         """V_local of some agents, for their group to hold."""
         ...
 
+    def sum(self, length: int) -> Sum:
+        """How the server gets all agents' changes after an epoch of some iterations: summed, or everybody's."""
+        ...
+
     def combine(self, changes: Tensor) -> Tensor:
-        """What the server makes of all agents' changes [N, ..] (Alg. 2, line 4): what `apply` takes."""
+        """What the server makes of all agents' changes, or of their sum (Alg. 2, line 4): what `apply` takes."""
         ...
 
     def apply(self, combined: Tensor, own: range) -> None:

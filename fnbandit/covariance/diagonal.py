@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fnbandit.slices import few_at_once
 from fnbandit.state import State
+from fnbandit.tree import Sum, everyone, vectors
 
 
 class Diagonal:
@@ -140,9 +141,11 @@ class DiagonalEstimate:
     def epoch(self, agents: int) -> DiagonalEpoch:
         return DiagonalEpoch(self, agents)
 
-    def combine(self, news: Tensor) -> Tensor:
-        """The sum over agents, [p]."""
-        return news.sum(0)
+    def sum(self, agents: int, length: int) -> Sum:
+        return vectors(agents)
+
+    def account(self, agents: int) -> DiagonalAccount:
+        return DiagonalAccount()
 
     def apply(self, news: Tensor, sum_of_moments: Tensor) -> None:
         self.sum_of_moments = sum_of_moments
@@ -156,21 +159,39 @@ class DiagonalEstimate:
         self.covariance.load(state)
 
 
+class DiagonalAccount:
+    """The server's account of V_last: nothing beside what all agents know."""
+
+    def combine(self, news: Tensor) -> Tensor:
+        """The sum over agents, [p], as it is."""
+        return news
+
+    def state(self) -> State:
+        return {}
+
+    def load(self, state: State) -> None:
+        pass
+
+
 class MeanInverse:
     """The diagonal of V_sync,NN^-1, the mean of all agents' V_local^-1 (Less Comm.)."""
 
     def __init__(
         self, agents: int, parameters: int, regularization: float, like: Tensor, lift: Callable[[Tensor], Tensor]
     ) -> None:
+        self._agents = agents
         self._new = (parameters, regularization, like)
         self._mean = Diagonal(1, *self._new).inverse[0]
 
     def local(self, agents: range) -> Diagonal:
         return Diagonal(len(agents), *self._new)
 
+    def sum(self, length: int) -> Sum:
+        return vectors(self._agents)
+
     def combine(self, changes: Tensor) -> Tensor:
-        """The mean over agents, [p]."""
-        return changes.mean(0)
+        """The mean over agents, [p], from the sum."""
+        return changes / self._agents
 
     def apply(self, combined: Tensor, own: range) -> None:
         self._mean = combined
@@ -198,6 +219,9 @@ class AllInverses:
 
     def local(self, agents: range) -> Diagonal:
         return Diagonal(len(agents), *self._new)
+
+    def sum(self, length: int) -> Sum:
+        return everyone(len(self._inverses))
 
     def combine(self, changes: Tensor) -> Tensor:
         """Every agent hears every inverse, [N, p]."""

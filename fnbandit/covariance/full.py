@@ -15,8 +15,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fnbandit.covariance.squares import sum_of_squares, symmetric
 from fnbandit.slices import few_at_once, product, whole_tiles
 from fnbandit.state import State
+from fnbandit.tree import Sum, everyone
 
 CHUNK = 128
 """Rows that are absorbed at once: their k x k Cholesky factor stays small."""
@@ -150,6 +152,11 @@ class Full:
         self._buffer[:, self._rows : end] = change
         self._rows = end
 
+    def become(self, inverse: Tensor) -> None:
+        """Take over V^-1 [c, p, p] as a whole."""
+        self._matrix = inverse
+        self._buffer, self._rows = self._buffer.new_empty(len(inverse), 0, inverse.shape[2]), 0
+
     @property
     def _limit(self) -> int:
         return self._limits[self._matrix is not None]
@@ -214,11 +221,22 @@ class MeanInverse:
     def local(self, agents: range) -> Full:
         return Full(len(agents), *self._new)
 
+    def sum(self, length: int) -> Sum:
+        return sum_of_squares(self._agents, length, self._new[0], lambda change: change)
+
     def combine(self, changes: Tensor) -> Tensor:
-        """The mean of V_local^-1 - Z^T Z over agents falls by the rows Z / sqrt(N), [N k, p]; done in place."""
+        """The mean of V_local^-1 - Z^T Z over agents falls by the rows Z / sqrt(N), [N k, p]; done in place.
+
+        The triangle of the sum of Z^T Z is divided by N.
+        """
+        if changes.ndim == 1:
+            return changes / self._agents
         return changes.flatten(0, 1).div_(self._agents**0.5)
 
     def apply(self, combined: Tensor, own: range) -> None:
+        if combined.ndim == 1:
+            self._mean.become(self._mean.inverse - symmetric(combined, self._new[0]).to(self._new[2]))
+            return
         for rows in combined.split(SLICE):
             self._mean.shrink(rows[None])
 
@@ -244,6 +262,9 @@ class AllInverses:
 
     def local(self, agents: range) -> Full:
         return FullView(self._inverses[agents.start : agents.stop], self._lift)
+
+    def sum(self, length: int) -> Sum:
+        return everyone(len(self._inverses))
 
     def combine(self, changes: Tensor) -> Tensor:
         """Every agent hears every change, [N, k, p]."""

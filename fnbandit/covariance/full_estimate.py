@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from fnbandit.covariance.full import Full
+from fnbandit.covariance.squares import inverted, packed, square, sum_of_squares, symmetric
 from fnbandit.slices import few_at_once, product, small
 from fnbandit.state import State
+from fnbandit.tree import LEAF, Sum
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ class FullEstimate:
         track_diagonal: bool = False,
     ) -> None:
         self.lift = lift
+        self.regularization = regularization
         self.covariance = Full(1, parameters, regularization, like, lift, shared=True)
         """V_last"""
         self.sum_of_moments = like.new_zeros(parameters)
@@ -169,13 +172,24 @@ class FullEstimate:
     def epoch(self, agents: int) -> FullEpoch:
         return FullEpoch(self, agents)
 
-    def combine(self, news: Tensor) -> Tensor:
-        """All agents' rows [N, k, ..] one below the other, [N k, ..]."""
-        return news.flatten(0, 1)
+    def sum(self, agents: int, length: int) -> Sum:
+        return sum_of_squares(agents, length, len(self.solution), self.lift)
+
+    def account(self, agents: int) -> FullAccount:
+        return FullAccount(self, agents)
 
     def apply(self, news: Tensor, sum_of_moments: Tensor) -> None:
+        """Rows [N k, ..], or the triangle of V itself, [p (p + 1) / 2]."""
         self.sum_of_moments = sum_of_moments
-        self.solution = self.covariance.absorb_and_solve(news[None], sum_of_moments[None, None])[0, 0]
+        right = sum_of_moments[None, None]
+        if news.ndim == 1:
+            whole = symmetric(news, len(self.solution))
+            self.covariance.become(inverted(whole).to(right)[None])
+            self.solution = self.covariance.solve(right)[0, 0]
+            if self.diagonal is not None:
+                self.diagonal = whole.diagonal().to(right)[None]
+            return
+        self.solution = self.covariance.absorb_and_solve(news[None], right)[0, 0]
         if self.diagonal is not None:
             self.diagonal = self.diagonal + self.lift(news[None]).square().sum(1)
 
@@ -191,3 +205,31 @@ class FullEstimate:
         self.solution = state["solution"].to(self.solution)
         if self.diagonal is not None:
             self.diagonal = state["diagonal"].to(self.diagonal)
+
+
+class FullAccount:
+    """The server's account of V_last: V itself, where rounds may bring the sum of W_new instead of rows."""
+
+    def __init__(self, estimate: FullEstimate, agents: int) -> None:
+        p = len(estimate.solution)
+        self._lift = estimate.lift
+        self._whole: Tensor | None = None
+        """The upper triangle of V, in double precision"""
+        if agents > LEAF:
+            start = torch.eye(p, dtype=torch.float64, device=estimate.solution.device) * estimate.regularization
+            self._whole = packed(start)
+
+    def combine(self, news: Tensor) -> Tensor:
+        """All agents' rows [N, k, ..] one below the other, [N k, ..]; for their sum's triangle, that of V."""
+        if self._whole is not None:
+            self._whole = self._whole + (news if news.ndim == 1 else square(self._lift(news)))
+            if news.ndim == 1:
+                return self._whole
+        return news.flatten(0, 1)
+
+    def state(self) -> State:
+        return {} if self._whole is None else {"whole": self._whole}
+
+    def load(self, state: State) -> None:
+        if self._whole is not None:
+            self._whole = state["whole"].to(self._whole)

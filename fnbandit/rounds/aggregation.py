@@ -16,11 +16,14 @@ WEISZFELD_STEPS = 50
 class Aggregation:
     """The protocol: theta of all agents, [N, p], to one theta, [p]."""
 
+    linear = False
+    """Whether the mean over agents, [1, p], says as much as all their values"""
+
     def __init__(self, config: Config) -> None:
         self._config = config
 
     def __call__(self, values: Tensor, last: Tensor) -> Tensor:
-        """The aggregate of values [N, p]; `last` [p] is the aggregate of the round before."""
+        """The aggregate of values [N, p], or [1, p]; `last` [p] is the aggregate of the round before."""
         raise NotImplementedError
 
     def state(self) -> State:
@@ -33,6 +36,8 @@ class Aggregation:
 
 class Mean(Aggregation):
     """The average over agents."""
+
+    linear = True
 
     def __call__(self, values: Tensor, last: Tensor) -> Tensor:
         return values.mean(0)
@@ -76,6 +81,7 @@ class Momentum(Aggregation):
 
     def __init__(self, config: Config, rule: Aggregation) -> None:
         super().__init__(config)
+        self.linear = rule.linear
         self._rule = rule
         self._momentum: Tensor | None = None
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+Values = Tensor | list[Tensor]
+"""A quantity of n agents, [n, ..]; or what stands for it in a sum over all N of them, see `tree.Sum.parts`"""
+
 
 @dataclass(frozen=True)
 class Upload:
@@ -17,15 +20,15 @@ class Upload:
 
     measure: Tensor
     """What the trigger compares with its level, [n]"""
-    news: Tensor | None
+    news: Values | None
     """W_new: chosen contexts [n, k, dim] or rows [n, k, p], or the diagonal [n, p]; None where nothing depends on it"""
-    moments: Tensor | None
+    moments: Values | None
     """B_new [n, p]; None as `news`"""
-    theta: Tensor | None = None
+    theta: Values | None = None
     """theta_i [n, p]"""
     weight: Tensor | None = None
     """alpha_i [n], or [n, r] where it is made of several numbers"""
-    change: Tensor | None = None
+    change: Values | None = None
     """V_local^-1: what it lost, as rows [n, k, p], or its diagonal [n, p]"""
     trained: bool = False
     """Whether theta_i has been trained for this round"""

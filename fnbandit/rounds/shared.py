@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,10 +11,12 @@ from torch import Tensor
 from fnbandit.config import Config
 from fnbandit.covariance import Estimate, Lift, LocalInverses, matrices
 from fnbandit.registry import find
+from fnbandit.rounds.aggregation import make_aggregation
 from fnbandit.rounds.channels import Exact
-from fnbandit.rounds.messages import Broadcast, Contents, Size
+from fnbandit.rounds.messages import Broadcast, Contents, Size, Upload
 from fnbandit.rounds.triggers import Moment, Trigger
 from fnbandit.state import State, prefixed, unprefixed
+from fnbandit.tree import Sum, everyone, vectors
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class Shared:
         self.trigger: Trigger = find("trigger", config.trigger)(config)
         self.channel: Exact = find("messages", config.messages)(config, parameters, lift)
         self._up, self._down = up, down
+        self._agents = config.agents
+        self._averages_theta = make_aggregation(config).linear
         regularization = config.number("regularization")
         self.estimate: Estimate = matrices(config).estimate(
             parameters, regularization, like, lift, self.trigger.needs_diagonal
@@ -71,6 +76,24 @@ class Shared:
     def sizes(self, rows: int) -> tuple[Size, Size]:
         """Of one agent's upload, and of one broadcast, in a round that ends an epoch of so many iterations."""
         return self.channel.up(self._up, rows), self.channel.down(self._down, rows)
+
+    def sums(self, iteration: int) -> dict[str, Sum]:
+        """How the server gets what all agents upload in an iteration's round, by field of `Upload`."""
+        length = iteration - self.last_round
+        sums = {"news": self.estimate.sum(self._agents, length), "moments": vectors(self._agents)}
+        if self.inverses is not None:
+            sums["theta"] = (vectors if self._averages_theta else everyone)(self._agents)
+            sums["change"] = self.inverses.sum(length)
+        return sums
+
+    def summed(self, iteration: int, agents: range, upload: Upload) -> Upload:
+        """The upload of some agents with sums in place of what the server needs the sum of only."""
+        parts: dict[str, Any] = {}
+        for name, way in self.sums(iteration).items():
+            values = getattr(upload, name)
+            if isinstance(values, Tensor):
+                parts[name] = way.parts(agents, values)
+        return replace(upload, **parts)
 
     def apply(self, broadcast: Broadcast, own: range) -> None:
         """Take in a round (Alg. 1, lines 17-18); agents in `own` have brought their own local inverses up to date."""

@@ -1,0 +1,202 @@
+"""Sums over agents: one order in every distribution of the agents, right numbers, and no more than the tree's parts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import LIKE, assert_same, rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors.agents import packed
+from fnbandit import Config, simulate
+from fnbandit.algorithms.federated import FederatedGroup
+from fnbandit.covariance import full
+from fnbandit.covariance.full_estimate import FullEstimate
+from fnbandit.covariance.squares import square, sum_of_squares, symmetric
+from fnbandit.environments import make_environment
+from fnbandit.simulation import make_group, round_of, split
+from fnbandit.tree import LEAF, Sum, everyone, vectors
+
+
+def itself(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+class Letters(str):
+    """Stands for values [n, ..] of n agents, a letter each; a sum is in brackets."""
+
+    def __getitem__(self, part) -> Letters:
+        return Letters(str(self)[part])
+
+    def __add__(self, other: str) -> Letters:
+        return Letters(f"({self!s} {other!s})")
+
+    def contiguous(self) -> Letters:
+        return self
+
+
+def test_the_order_by_hand(monkeypatch):
+    monkeypatch.setattr("fnbandit.tree.cat", lambda parts: Letters("".join(parts)))
+    letters, tree = Letters("abcdefghijk"), Sum(11, 2, itself)
+    assert tree.parts(range(11), letters) == ["(((ab cd) (ef gh)) (ij k))"]
+    # Half a leaf, a leaf, a subtree, half a leaf; the rest; who completes it writes the same.
+    ends = {range(1): ["a"], range(1, 9): ["b", "cd", "(ef gh)", "i"], range(9, 11): ["j", "k"]}
+    for agents, expected in ends.items():
+        assert tree.parts(agents, letters[agents.start : agents.stop]) == expected
+    assert tree.total(ends.items()) == "(((ab cd) (ef gh)) (ij k))"
+    assert everyone(11).parts(range(1, 9), letters[1:9]) == ["bcdefghi"]
+    assert everyone(11).total([(range(5), ["abcde"]), (range(5, 11), ["fghijk"])]) == "abcdefghijk"
+
+
+def test_pieces_by_hand():
+    tree = vectors(100)
+    assert tree.pieces(range(100)) == [range(100)]
+    assert tree.pieces(range(5)) == [range(5)]
+    assert tree.pieces(range(5, 100)) == [range(5, 16), range(16, 32), range(32, 64), range(64, 100)]
+    assert tree.pieces(range(90, 97)) == [range(90, 96), range(96, 97)]
+    assert tree.pieces(range(64, 96)) == [range(64, 96)]
+    assert tree.pieces(range(96, 100)) == [range(96, 100)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(agents=st.integers(1, 90), cuts=st.sets(st.integers(1, 89), max_size=6), kind=st.sampled_from(["sum", "square"]))
+def test_the_same_bits_for_any_distribution(agents, cuts, kind):
+    values = rows(agents, 3, 5) if kind == "square" else rows(agents, 5)
+    tree = Sum(agents, LEAF, square) if kind == "square" else vectors(agents)
+    bounds = [0, *sorted(cut for cut in cuts if cut < agents), agents]
+    parts = [range(a, b) for a, b in itertools.pairwise(bounds)]
+    sent = [(part, tree.parts(part, values[part.start : part.stop].clone())) for part in parts]
+    total = tree.total(sent)
+    assert torch.equal(total, tree.total([(range(agents), tree.parts(range(agents), values))]))
+    if kind == "sum":
+        np.testing.assert_allclose(total, values.numpy().sum(0), rtol=1e-12, atol=1e-12)
+    else:
+        g = values.flatten(0, 1).numpy()
+        np.testing.assert_allclose(symmetric(total, 5), g.T @ g, rtol=1e-12, atol=1e-12)
+    for part, tensors in sent:
+        # Two parts of leaves, and at most two subtrees of every size.
+        assert len(tensors) <= 2 + 2 * (1 + math.ceil(math.log2(max(1, len(part) / LEAF))))
+
+
+@pytest.mark.parametrize(
+    ("agents", "length", "leaf"),
+    [
+        (16, 1000, 16),  # one leaf: everybody's rows
+        (100, 4, 100),  # 400 rows, fewer than 2 x 241
+        (100, 5, 32),  # 32 x 5 rows are more than 121, 16 x 5 are not
+        (1000, 1, 128),
+        (1000, 7, 32),
+        (1000, 8, 16),
+        (1000, 500, 16),
+    ],
+)
+def test_where_rows_become_a_triangle(agents, length, leaf):
+    assert sum_of_squares(agents, length, 241, itself).leaf == leaf
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_sum_of_w_says_what_rows_say(dtype):
+    """Rounds of rows and of sums in turn: V^-1 and V^-1 B against numpy, and the diagonal that triggers look at."""
+    agents, p, regularization = 20, 6, 0.3
+    estimate = FullEstimate(p, regularization, LIKE.to(dtype), itself, track_diagonal=True)
+    account = estimate.account(agents)
+    dense, moments = regularization * np.eye(p), np.zeros(p)
+    forms = []
+    for step, k in enumerate([2, 1, 5, 1]):
+        # With 20 agents and p = 6 even one row each is more than 12; every other round comes as rows.
+        way = estimate.sum(agents, k) if step % 2 == 0 else everyone(agents)
+        new = rows(agents, k, p, seed=step).to(dtype)
+        news = account.combine(way.total([(range(agents), way.parts(range(agents), new))]))
+        forms.append(news.ndim)
+        moments = moments + step + 1.0
+        estimate.apply(news, torch.from_numpy(moments).to(dtype))
+        g = new.flatten(0, 1).numpy()
+        dense = dense + g.T @ g
+        close = {"rtol": 1e-9, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 2e-4, "atol": 2e-6}
+        np.testing.assert_allclose(estimate.covariance.inverse[0], np.linalg.inv(dense), **close)
+        np.testing.assert_allclose(estimate.solution, np.linalg.solve(dense, moments), **close)
+        np.testing.assert_allclose(estimate.diagonal[0], np.diag(dense), rtol=close["rtol"])
+        copy, other = FullEstimate(p, regularization, LIKE.to(dtype), itself, track_diagonal=True), estimate.state()
+        copy.load({name: tensor.clone() for name, tensor in other.items()})
+        accounts = copy.account(agents)
+        accounts.load(account.state())
+        assert torch.equal(accounts.state()["whole"], account.state()["whole"])
+        assert estimate.solution.dtype == estimate.covariance.inverse.dtype == dtype
+    assert forms == [1, 2, 1, 2]
+
+
+def test_a_leaf_of_agents_needs_no_account():
+    estimate = FullEstimate(6, 0.3, LIKE, itself)
+    account = estimate.account(LEAF)
+    assert account.state() == {}
+    news = rows(LEAF, 2, 6)
+    assert torch.equal(account.combine(news), news.flatten(0, 1))
+
+
+def test_the_mean_inverse_falls_by_the_sum_of_changes():
+    agents, p = 40, 5
+    mean = full.MeanInverse(agents, p, 0.5, LIKE, itself)
+    local = mean.local(range(agents))
+    dense = np.stack([0.5 * np.eye(p)] * agents)
+    x = rows(2, 3, p, seed=9)
+    for seed, everybodys in enumerate([False, True, False]):
+        new = rows(agents, 2, p, seed=seed)
+        dense += new.mT.numpy() @ new.numpy()
+        change = local.absorb(new)
+        way = everyone(agents) if everybodys else mean.sum(2)
+        total = way.total([(range(agents), way.parts(range(agents), change))])
+        assert total.ndim == (3 if everybodys else 1)
+        mean.apply(mean.combine(total), own=range(0))
+        squares = np.einsum("nkp,apq,nkq->nka", x, np.linalg.inv(dense), x).mean(-1)
+        np.testing.assert_allclose(mean.deviation(x), np.sqrt(squares), rtol=1e-9)
+
+
+VARIANTS = [
+    {"trigger": "logdet", "threshold": 4.0},
+    {"trigger": "always", "statistics_dtype": "float32"},
+    {"trigger": "diagonal", "threshold": 20.0},
+    {"trigger": "logdet", "threshold": 4.0, "diagonal": True},
+    {"messages": "quantized", "trigger": "period", "period": 5},
+    {"aggregation": "trimmed-mean", "server_momentum": 0.5, "trigger": "period"},
+    {"algorithm": "fn-ucb", "trigger": "period", "weight": "theory"},
+    {"algorithm": "dislinucb", "trigger": "logdet", "threshold": 1.0},
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_any_grouping_of_many_agents_gives_the_same_bits(variant):
+    config = Config(**({"agents": 37, "horizon": 15, "dim": 3, "width": 4, "ramp": 8} | variant))
+    whole = simulate(config)
+    assert whole.rounds
+    for groups in (3, 37):
+        assert_same(whole, simulate(config, groups=groups))
+
+
+def test_groups_end_where_leaves_do_if_that_is_nearly_even():
+    assert split(64, 2) == [range(0, 32), range(32, 64)]
+    # 63 agents each, or 64 and 48: four leaves instead of 3.9.
+    assert {len(part) for part in split(100_000, 1600)} == {48, 64}
+    assert all(part.start % LEAF == 0 for part in split(100_000, 1600))
+    assert sum(len(part) for part in split(100_000, 1600)) == 100_000
+    # 48 are far more than 34.
+    assert [len(part) for part in split(100, 3)] == [33, 33, 34]
+
+
+def test_what_a_process_sends_does_not_grow_with_its_agents():
+    config = Config(agents=400, horizon=10, dim=4, width=6, trigger="period", period=8)
+    sizes = []
+    for agents in (range(64), range(128), range(256)):
+        group = make_group(config, make_environment(config), agents)
+        assert isinstance(group, FederatedGroup)
+        group.advance(8)
+        sent = packed(round_of(group, 8))
+        sizes.append({name: sum(part.nbytes for part in sent[name]) for name in ("news", "moments", "theta", "change")})
+    p = 6 * 5 + 6 + 1
+    triangle = p * (p + 1) // 2
+    assert sizes[0] == {"news": 8 * triangle, "moments": 8 * p, "theta": 4 * p, "change": 8 * triangle}
+    assert sizes[0] == sizes[1] == sizes[2]
