@@ -6,13 +6,17 @@ has absorbed, see `covariance.py`.
 
     an iteration    2 n K p q per inverse (V_last, V_sync,NN; FN-UCB: N inverses) + 2 n K p k for the epoch's own rows
     a round         J n t (4 d m + 6 m) for training, in the network's precision,
-                    n k (2 p q + 2 p^2) for the local inverses,
-                    N k (2 p q + 2 p^2) for V_last and 2 N k p^2 for V_sync,NN, on the server and, while a round
-                    has fewer rows than matrices, in every process: this part does not shrink with more actors
-    diagonal        about 10 n K p an iteration, N p a round
+                    n k (2 p q + 2 p^2) for the local inverses
+    few rows        N k <= 2 p, or one leaf of agents: N k (2 p q + 2 p^2) for V_last and 2 N k p^2 for V_sync,NN, on
+                    the server and in every process, and 2 N k p^2 more on the server if there are more leaves
+    many rows       n k 4 p^2 for the sums of W_new and of what V_local^-1 lost, in every process; p^3 for V_last^-1, on
+                    the server and in every process; on the server, s additions of triangles for s subtrees that
+                    it gets, one from every process whose agents are one: nothing grows with N but s
+    diagonal        about 10 n K p an iteration and n p a round; s p on the server
     memory          8 p^2 an agent (Less Comm., full), 8 N p^2 a process (FN-UCB, full); `capacity.py` has the rest
-    messages        N k (8 p + 8 dim) + 12 N p bytes up a round; down, once for every node, N k (8 p + 8 dim), or
-                    16 p^2 for two matrices where that is less; diagonal: 28 N p up, 28 p down (Less Comm.)
+    messages        few rows: n k (8 p + 8 dim) bytes up a round; down, once for every node, N k (8 p + 8 dim), or
+                    16 p^2 for two matrices where that is less; many rows: 8 p (p + 1) for each subtree, and down;
+                    12 p more for each subtree, and down; diagonal: 28 p for each, and down (Less Comm.)
 
 `make bench` measures the time of an iteration that communicates over `Work.seconds`; on one core of this project's
 machine it is 2 to 4. What that says of N = 100,000 agents on 100 nodes is in the README.
@@ -24,9 +28,11 @@ from dataclasses import dataclass
 
 from fnbandit.config import Config
 from fnbandit.covariance.full import most_rows
+from fnbandit.covariance.squares import sum_of_squares
 from fnbandit.network import Network
 from fnbandit.registry import find
 from fnbandit.rounds.weights import make_weight
+from fnbandit.tree import LEAF, Sum, vectors
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ def iteration_work(config: Config, arms: int, dim: int, n: int, t: int, k: int) 
 
 
 def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
-    """A round of n agents in a process that takes in all N agents' rows."""
+    """A round of n agents in a process that takes in what all N agents have sent."""
     network = Network(config, dim)
     p, rows = network.parameter_count, config.agents * k
     work = Work()
@@ -91,25 +97,68 @@ def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
         steps = config.training_effort / t if config.training_steps == "auto" else config.number("training_steps")
         work += Work(single=steps * n * t * network.flops)
     if config.diagonal:
-        return work + Work(double=10 * config.agents * p, traffic=8 * 4 * config.agents * p)
+        return work + Work(double=10 * n * p, traffic=8 * 4 * n * p)
     q = met_rows(config.agents * (t - k), p)
     settling = 2 * p * p if q == p else 0
     if config.use_local:
         own = met_rows(t, p, shared=False)
         work += Work(double=n * k * (2 * p * own + (2 * p * p if own == p else 2 * p * own)), traffic=8 * n * p * own)
-        work += Work(double=rows * settling)
+        work += Work(double=n * k * 2 * p * p) if many_rows(config, p, k) else Work(double=rows * settling)
     if needs_global(config, t + 1):
-        work += Work(double=rows * (2 * p * q + (settling or 2 * p * q)), traffic=8 * p * q)
+        if many_rows(config, p, k):
+            work += Work(double=n * k * 2 * p * p + p**3)
+        else:
+            work += Work(double=rows * (2 * p * q + (settling or 2 * p * q)), traffic=8 * p * q)
     return work
 
 
+def server_work(config: Config, dim: int, t: int, k: int, subtrees: int) -> Work:
+    """The server's part of a round of Less Comm.: what one core does while all others wait.
+
+    It gets so many subtrees: one from each process if groups end where leaves do (`simulation.split`). A sum is
+    copied from its message, read, and added to one that stays in the cache.
+    """
+    p, rows = Network(config, dim).parameter_count, config.agents * k
+    work = Work(traffic=3 * 12 * subtrees * p)
+    if config.diagonal:
+        return work + Work(traffic=3 * 16 * subtrees * p)
+    matrices = int(needs_global(config, t + 1)) + int(config.use_local)
+    if many_rows(config, p, k):
+        inverse = p**3 if needs_global(config, t + 1) else 0
+        return work + Work(double=inverse, traffic=3 * 8 * subtrees * matrices * p * (p + 1) // 2)
+    taken_in = round_work(config, dim, 0, t, k)
+    kept = 2 * rows * p * p if config.agents > LEAF and needs_global(config, t + 1) else 0
+    return work + taken_in + Work(double=kept, traffic=3 * 8 * rows * (p + dim))
+
+
+def many_rows(config: Config, parameters: int, k: int) -> bool:
+    """Whether a round of Less Comm. with full matrices moves sums instead of rows."""
+    return sum_of_rows(config, parameters, k).leaf < config.agents
+
+
+def sum_of_rows(config: Config, parameters: int, k: int) -> Sum:
+    return sum_of_squares(config.agents, k, parameters, lambda rows: rows)
+
+
 def message_bytes(config: Config, dim: int, n: int, k: int) -> tuple[int, int]:
-    """Bytes of a round of Less Comm. from a process of n agents to the server, and down to a node.
+    """Bytes of a round of Less Comm. from a process of the first n agents to the server, and down to a node.
 
     As this implementation moves them, late in a run; `rounds.channels` counts as the paper does.
     """
     p, total = Network(config, dim).parameter_count, config.agents
-    rows = 16 * p if config.diagonal else 8 * k * (p + dim)
-    up = n * (rows + 12 * p)
-    state = 28 * p if config.diagonal else 2 * 8 * p * p + 20 * p
-    return up, min(total * rows + 12 * p, state)
+    sums, single = sent(vectors(total), n)
+    if config.diagonal:
+        return (sums + single) * 28 * p, 28 * p
+    rows, up = 8 * k * (p + dim), (sums + single) * 12 * p
+    if many_rows(config, p, k):
+        sums, single = sent(sum_of_rows(config, p, k), n)
+        triangles = 8 * p * (p + 1)
+        return up + sums * triangles + single * rows, triangles + 12 * p
+    return up + n * rows, min(total * rows, 16 * p * p + 8 * p) + 12 * p
+
+
+def sent(tree: Sum, n: int) -> tuple[int, int]:
+    """How many sums, and how many agents' own values, a process of the first n agents sends."""
+    pieces = tree.pieces(range(n))
+    own = sum(len(piece) for piece in pieces if not tree.summed(piece))
+    return sum(tree.summed(piece) for piece in pieces), own

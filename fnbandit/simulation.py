@@ -120,7 +120,7 @@ class LocalCohort:
 
 
 def round_of(group: Group, iteration: int) -> Upload:
-    """A group's part in a round: go back to its iteration, train, upload, as sums where they do (Alg. 1, lines 14-16)."""
+    """A group's part in a round: go back to its iteration, train, upload as sums (Alg. 1, lines 14-16)."""
     assert isinstance(group, FederatedGroup)
     group.rewind(iteration)
     group.train()

@@ -36,7 +36,7 @@ class Sum:
         start = agents.start
         while start < agents.stop:
             stop = min(start - start % self.leaf + self.leaf, agents.stop)
-            if self._whole(range(start, stop)):
+            if self.summed(range(start, stop)):
                 size = self.leaf
                 while stop < self.agents and start % (2 * size) == 0:
                     size *= 2
@@ -47,9 +47,9 @@ class Sum:
             start = stop
         return found
 
-    def _whole(self, agents: range) -> bool:
-        """Whether agents that share a leaf are all of it."""
-        return agents.start % self.leaf == 0 and agents.stop in (agents.start + self.leaf, self.agents)
+    def summed(self, piece: range) -> bool:
+        """Whether one of the `pieces` is a subtree, and not a part of a leaf."""
+        return piece.start % self.leaf == 0 and (len(piece) >= self.leaf or piece.stop == self.agents)
 
     def parts(self, agents: range, values: Tensor) -> list[Tensor]:
         """What a process sends for some agents' values [n, ..]: one tensor for each of their `pieces`."""
@@ -57,11 +57,10 @@ class Sum:
         def of_agents(part: range) -> Tensor:
             return values[part.start - agents.start : part.stop - agents.start]
 
-        found = []
-        for piece in self.pieces(agents):
-            whole = len(piece) > self.leaf or self._whole(piece)
-            found.append(self._sum(piece, lambda _: None, of_agents) if whole else of_agents(piece))
-        return found
+        return [
+            self._sum(piece, lambda _: None, of_agents) if self.summed(piece) else of_agents(piece)
+            for piece in self.pieces(agents)
+        ]
 
     def total(self, sent: Iterable[tuple[range, list[Tensor]]]) -> Tensor:
         """The sum over all agents, from what all processes have sent for theirs, in agent order."""

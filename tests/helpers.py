@@ -55,7 +55,7 @@ def run_with_scores(config: Config, groups: int = 1, monkeypatch=None):
 def communicate(group, server):
     """A round of the one group that there is: its upload, and the server's broadcast."""
     group.train()
-    upload = group.upload()
+    upload = group.shared.summed(group.iteration, group.agents, group.upload())
     broadcast = server.aggregate(group.iteration, [upload])
     group.shared.apply(broadcast, own=group.agents)
     group.start_epoch()

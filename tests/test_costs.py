@@ -8,10 +8,10 @@ from helpers import communicate
 from actors.agents import packed
 from actors.server import news_of
 from fnbandit import Config
-from fnbandit.costs import Rates, Work, iteration_work, message_bytes, round_work
+from fnbandit.costs import Rates, Work, iteration_work, message_bytes, round_work, server_work
 from fnbandit.environments import make_environment
 from fnbandit.rounds.server import Server
-from fnbandit.simulation import make_group
+from fnbandit.simulation import make_group, round_of
 
 P = 241
 FOR_THE_RECORD = ("measure", "report", "weight", "last_round", "rounds", "trained", "last_trained")
@@ -46,23 +46,64 @@ def test_a_round_by_hand():
     assert logdet.double - work.double == 64 * 2 * (2 * P * P + 2 * P * P)
 
 
-@pytest.mark.parametrize(("diagonal", "agents", "sent"), [(False, 5, "rows"), (False, 90, "state"), (True, 5, "rows")])
-def test_messages_are_what_travels(diagonal, agents, sent):
-    config = Config(agents=agents, horizon=20, trigger="logdet", diagonal=diagonal)
+def test_many_rows_are_summed_by_those_who_have_them():
+    config = Config(agents=64, trigger="logdet")
+    few, many = (round_work(config, dim=10, n=32, t=1000, k=k).double for k in (7, 8))
+    # 7 x 64 rows are fewer than 2 x 241, and every process takes all of them in.
+    assert few == 32 * 7 * 4 * P * P + 64 * 7 * (2 * P * P) + 64 * 7 * (4 * P * P)
+    assert many == 32 * 8 * 4 * P * P + 2 * 32 * 8 * 2 * P * P + P**3
+
+
+def test_the_servers_part_by_hand():
+    config = Config(agents=100_000, trigger="logdet")
+    work = server_work(config, dim=10, t=1000, k=10, subtrees=1563)
+    assert work.double == P**3
+    assert work.traffic == 3 * 1563 * (2 * 8 * P * (P + 1) // 2 + 12 * P)
+    assert work == server_work(config, dim=10, t=1000, k=50, subtrees=1563)
+    # On one core like this project's, which copies 15 GB in a second.
+    assert work.seconds(Rates(37e9, 85e9, 15e9)) < 0.3
+    diagonal = server_work(config.replace(diagonal=True), dim=10, t=1000, k=10, subtrees=1563)
+    assert diagonal == Work(traffic=3 * 1563 * 28 * P)
+    # 20 agents' 40 rows: taken in as everywhere, and added to the V that only the server keeps.
+    few = server_work(config.replace(agents=20), dim=10, t=1000, k=2, subtrees=2)
+    assert few.double == 40 * (2 * P * P + 2 * P * P + 2 * P * P + 2 * P * P)
+
+
+@pytest.mark.parametrize(
+    ("diagonal", "agents", "length", "kind"),
+    [(False, 5, 6, "rows"), (False, 12, 45, "state"), (False, 90, 6, "rows"), (True, 5, 6, "rows")],
+)
+def test_messages_are_what_travels(diagonal, agents, length, kind):
+    config = Config(agents=agents, horizon=90, trigger="logdet", diagonal=diagonal)
     group = make_group(config, make_environment(config), range(agents))
     server = Server(config, group.shared)
     for _ in range(2):
-        for _ in range(6):
+        for _ in range(length):
             group.step()
         upload, broadcast = communicate(group, server)
 
     def size(message):
         """Bytes without the few numbers for the record."""
-        return sum(v.nbytes for name, v in message.items() if name not in FOR_THE_RECORD)
+        parts = (value for name, value in message.items() if name not in FOR_THE_RECORD)
+        return sum(part.nbytes for value in parts for part in (value if isinstance(value, list) else [value]))
 
-    up, down = message_bytes(config, dim=10, n=agents, k=6)
+    up, down = message_bytes(config, dim=10, n=agents, k=length)
     told = {name: value for name, value in packed(upload).items() if value is not None}
     assert up == size(told)
-    ((kind, news),) = news_of(broadcast, group.shared).items()
-    assert kind == sent
+    ((found, news),) = news_of(broadcast, group.shared).items()
+    assert found == kind
     assert down == size({name: value for name, value in news.items() if not isinstance(value, int | float)})
+
+
+@pytest.mark.parametrize(
+    ("agents", "n", "length"), [(200, 40, 10), (200, 64, 10), (20, 7, 10), (200, 40, 1), (8, 3, 2)]
+)
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_messages_of_a_part_of_the_agents(diagonal, agents, n, length):
+    config = Config(agents=agents, horizon=20, trigger="logdet", diagonal=diagonal, dim=4, width=6)
+    group = make_group(config, make_environment(config), range(n))
+    for _ in range(length):
+        group.step()
+    sent = packed(round_of(group, length))
+    size = sum(part.nbytes for name in ("news", "moments", "theta", "change") for part in sent[name])
+    assert size == message_bytes(config, dim=4, n=n, k=length)[0]
