@@ -11,7 +11,7 @@ from fnbandit.capacity import memory, readable
 from fnbandit.config import Config
 from fnbandit.environments import Environment
 from fnbandit.registry import find
-from fnbandit.simulation import split
+from fnbandit.simulation import aligned, split
 
 ACTOR_BYTES = 250_000_000
 """What an actor that has imported torch takes for itself."""
@@ -89,4 +89,6 @@ def plan(config: Config, environment: Environment, options: Options, nodes: list
             f"the {len(nodes)} nodes have {readable(total)}; about {fits} agents fit"
             + ("" if config.diagonal else ", or use diagonal=true")
         )
+    if options.agents_per_actor == "auto":
+        return aligned(config.agents, actors)
     return split(config.agents, actors)

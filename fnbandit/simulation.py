@@ -22,7 +22,7 @@ from fnbandit.rounds.messages import Broadcast, Upload, round_cost
 from fnbandit.rounds.server import Server
 from fnbandit.rounds.shared import Shared
 from fnbandit.state import State, joined_states, part_of_state
-from fnbandit.tree import LEAF
+from fnbandit.tree import LEAF, vectors
 
 LONGEST_PART = 64
 """Iterations after which an epoch without a round is handed to the caller in parts."""
@@ -42,17 +42,29 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def split(agents: int, groups: int) -> list[range]:
-    """`agents` agents in order, as evenly as possible, in at most `groups` groups.
-
-    Groups end where leaves do if that makes the largest one larger by a twentieth at the most: a leaf that two groups
-    share is summed by the server.
-    """
-    groups = min(groups, agents)
-    leaves = -(-agents // LEAF)
-    unit = LEAF if LEAF * -(-leaves // groups) <= 1.05 * -(-agents // groups) else 1
-    bounds = [min(agents, unit * (-(-agents // unit) * i // groups)) for i in range(groups + 1)]
+def split(agents: int, groups: int, unit: int = 1) -> list[range]:
+    """`agents` agents in order, in at most `groups` groups that begin at multiples of a unit, as evenly as possible."""
+    units = -(-agents // unit)
+    groups = min(groups, units)
+    bounds = [min(agents, unit * (units * i // groups)) for i in range(groups + 1)]
     return [range(a, b) for a, b in itertools.pairwise(bounds)]
+
+
+def aligned(agents: int, groups: int) -> list[range]:
+    """The same, but groups may end where subtrees do, and the largest one grow by an eighth for that.
+
+    What all wait for is the largest group and the server. A leaf that two groups share takes the server about as
+    long as two agents take their process for a round, another subtree that it is sent a tenth.
+    """
+    most = max(map(len, split(agents, groups))) * 9 / 8
+    units = [1, *(LEAF << level for level in range(agents.bit_length()) if LEAF << level <= most)]
+    ways = [split(agents, groups, unit) for unit in units]
+
+    def waited_for(parts: list[range]) -> float:
+        shared = sum(part.stop % LEAF > 0 for part in parts[:-1])
+        return max(map(len, parts)) + 2 * shared + 0.1 * sum(len(vectors(agents).pieces(part)) for part in parts)
+
+    return min((way for way in ways if max(map(len, way)) <= most), key=waited_for)
 
 
 def make_group(config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> Group:

@@ -63,7 +63,7 @@ class Sum:
         ]
 
     def total(self, sent: Iterable[tuple[range, list[Tensor]]]) -> Tensor:
-        """The sum over all agents, from what all processes have sent for theirs, in agent order."""
+        """The sum over all agents, from what all processes have sent for theirs, in agent order; written over it."""
         known: dict[int, tuple[int, Tensor]] = {}
         for agents, parts in sent:
             for piece, part in zip(self.pieces(agents), parts, strict=True):
@@ -99,7 +99,7 @@ class Sum:
             size *= 2
         middle = node.start + size
         left = self._sum(range(node.start, middle), part_of, of_agents)
-        return left + self._sum(range(middle, node.stop), part_of, of_agents)
+        return left.add_(self._sum(range(middle, node.stop), part_of, of_agents))
 
 
 def vectors(agents: int) -> Sum:

@@ -100,6 +100,15 @@ def test_all_layouts_are_bit_identical(ray_cluster, variant, layout):
     check_layout(variant, layout)
 
 
+@pytest.mark.parametrize("per_actor", [7, pytest.param(1, marks=pytest.mark.long)])
+def test_sums_of_subtrees_in_actors(ray_cluster, per_actor):
+    """20 agents are a leaf of 16 and one of 4, which actors of 7 cut; p = 17, so that two rows each are summed."""
+    config = Config(agents=20, horizon=12, trigger="period", period=3, dim=2, width=4, ramp=6)
+    run = RayRun(config, Options(agents_per_actor=per_actor, cpus_per_actor=0.1))
+    assert_same(run.result(), simulate(config))
+    assert [len(part) for part in run.parts] == ([6, 7, 7] if per_actor == 7 else [1] * 20)
+
+
 @pytest.mark.long
 def test_all_agents_pooled_in_one_actor(ray_cluster):
     config = BASE.replace(algorithm="pooled-neural-ucb", width=8)

@@ -19,7 +19,7 @@ from fnbandit.covariance import full
 from fnbandit.covariance.full_estimate import FullEstimate
 from fnbandit.covariance.squares import square, sum_of_squares, symmetric
 from fnbandit.environments import make_environment
-from fnbandit.simulation import make_group, round_of, split
+from fnbandit.simulation import aligned, make_group, round_of, split
 from fnbandit.tree import LEAF, Sum, everyone, vectors
 
 
@@ -33,7 +33,7 @@ class Letters(str):
     def __getitem__(self, part) -> Letters:
         return Letters(str(self)[part])
 
-    def __add__(self, other: str) -> Letters:
+    def add_(self, other: str) -> Letters:
         return Letters(f"({self!s} {other!s})")
 
     def contiguous(self) -> Letters:
@@ -177,14 +177,19 @@ def test_any_grouping_of_many_agents_gives_the_same_bits(variant):
         assert_same(whole, simulate(config, groups=groups))
 
 
-def test_groups_end_where_leaves_do_if_that_is_nearly_even():
-    assert split(64, 2) == [range(0, 32), range(32, 64)]
-    # 63 agents each, or 64 and 48: four leaves instead of 3.9.
-    assert {len(part) for part in split(100_000, 1600)} == {48, 64}
-    assert all(part.start % LEAF == 0 for part in split(100_000, 1600))
-    assert sum(len(part) for part in split(100_000, 1600)) == 100_000
-    # 48 are far more than 34.
-    assert [len(part) for part in split(100, 3)] == [33, 33, 34]
+def test_groups_end_where_subtrees_do_if_that_is_nearly_even():
+    assert aligned(64, 2) == [range(0, 32), range(32, 64)]
+    # 63 agents each, or subtrees of 64: a few groups less.
+    assert aligned(100_000, 1600) == [range(a, min(a + 64, 100_000)) for a in range(0, 100_000, 64)]
+    # 112 agents in the largest, 100 if leaves are shared by 99 pairs of groups.
+    assert {len(part) for part in aligned(10_000, 100)} == {96, 112}
+    assert sum(len(part) for part in aligned(10_000, 100)) == 10_000
+    # One leaf to share is less than four agents more.
+    assert aligned(1000, 2) == split(1000, 2)
+    assert [len(part) for part in aligned(100, 3)] == [32, 32, 36]
+    # 32 are far more than 25, and 16 than 1.
+    assert aligned(100, 4) == split(100, 4)
+    assert aligned(6, 6) == split(6, 6) == [range(i, i + 1) for i in range(6)]
 
 
 def test_what_a_process_sends_does_not_grow_with_its_agents():
