@@ -43,6 +43,26 @@ class Advanced:
     upload: dict[str, Any] | None
 
 
+@dataclass(frozen=True)
+class Order:
+    """A run for actors to host."""
+
+    config: Config
+    environment: Environment | None
+    """The user's own, where it has no name"""
+    parts: tuple[range, ...]
+    """The agents of every actor"""
+    iteration: int
+    """From where on"""
+    timeout: float
+    """Seconds after which an actor that does not answer is called stuck"""
+    seconds: float
+    rounds: int
+    """Seconds and rounds between two checkpoints; none where both are 0"""
+
+
+Arrays = dict[str, np.ndarray]
+"""A state as it travels"""
 News = dict[str, Any] | None
 """What the server tells with a call: a broadcast's rows ("rows") or the statistics themselves ("state")."""
 
@@ -76,10 +96,7 @@ def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
 class AgentActor:
     """A group of agents: covariance, network and history live here, on the actor's device."""
 
-    def __init__(self, config: Config, agents: range, environment: Environment | None) -> None:
-        self._config = config
-        self._agents = agents
-        self._environment = environment
+    def __init__(self) -> None:
         self._busy = False
 
     def busy(self) -> bool:
@@ -96,15 +113,17 @@ class AgentActor:
         return answer
 
     @guarded
-    def start(self, iteration: int, agents: dict[str, np.ndarray] | None, server: dict[str, np.ndarray] | None) -> int:
-        """Make the group, from a checkpoint's state where there is one; the process's id."""
+    def start(self, order: Order, agents: range, state: Arrays | None, server: Arrays | None) -> tuple[int, str]:
+        """Make the group of a run, from a checkpoint's state where there is one; the process's id and its device."""
         torch.set_num_threads(1)
-        self.group = make_group(self._config, self._environment or make_environment(self._config), self._agents)
-        if agents is not None:
+        self.group: Any = None  # The last run's goes before this one's comes.
+        environment = order.environment or make_environment(order.config)
+        self._agents, self.group = agents, make_group(order.config, environment, agents)
+        if state is not None:
             if isinstance(self.group, FederatedGroup) and server:
                 self.group.shared.load(as_tensors(server))
-            self.group.load(iteration, as_tensors(agents))
-        return os.getpid()
+            self.group.load(order.iteration, as_tensors(state))
+        return os.getpid(), str(self.group.device)
 
     @guarded
     def advance(self, start: int, limit: int, news: News) -> Advanced:

@@ -6,19 +6,18 @@ import logging
 import os
 import shutil
 import socket
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.util.placement_group import placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from actors.agents import AgentActor, Failed
-from actors.layout import Options, nodes_of, plan
-from actors.server import Died, Finished, ServerActor, Started, State, Stuck
+from actors.agents import Failed, Order
+from actors.crews import Crews
+from actors.layout import Layout, reserved
+from actors.options import Options
+from actors.server import START_SECONDS, Died, Finished, Started, State, Stuck
 from fnbandit.algorithms.base import resolve_device
 from fnbandit.config import Config
 from fnbandit.errors import SimulationError
@@ -28,8 +27,6 @@ from fnbandit.state import as_arrays, as_tensors, joined_states, part_of_state
 
 FAILURES = 3
 """Failures in a row without progress that end a run."""
-START_SECONDS = 60.0
-"""How long a cluster may take to give the actors their places."""
 
 log = logging.getLogger("fnbandit")
 
@@ -48,28 +45,37 @@ class RayRun(Run):
         checkpointing: Checkpointing | None = None,
         resume: bool = False,
         environment: Any = None,
+        crews: Crews | None = None,
     ) -> None:
         super().__init__(config, checkpointing, resume, environment)
         self.options = options or Options()
-        if not self.options.gpus_per_actor and config.device != "auto":
+        if not reserved(config, self.options)[1] and config.device != "auto":
             resolve_device(config.device)
+        self._crews = crews
+        self.device = config.device
         self.pids: list[int] = []
         """Process ids of the server's actor and the agents' actors"""
         self.calls = 0
         """Calls of agents' actors in the last attempt"""
-        self.parts: list[range] = []
+        self._layout: Layout | None = None
+
+    @property
+    def parts(self) -> list[range]:
+        """The agents of every actor."""
+        return list(self._layout.parts) if self._layout else []
 
     @property
     def layout(self) -> str:
-        return f"{len(self.parts)} actors x {max((len(p) for p in self.parts), default=0)} agents"
+        return str(self._layout or "not placed yet")
 
     def segments(self) -> Iterator[Segment]:
-        with cluster(self.options):
+        with ExitStack() as stack:
+            crews = self._crews or stack.enter_context(joined_cluster(self.options))
             yield from self._restored()
             failures, progress = 0, -1
             while True:
                 try:
-                    yield from self._attempt()
+                    yield from self._attempt(crews)
                     return
                 except Lost as error:
                     failures = failures + 1 if self._delivered <= progress else 1
@@ -81,14 +87,29 @@ class RayRun(Run):
                     first_line = str(error).splitlines()[0]
                     log.warning("%s; going on from iteration %d", first_line, self._start)
 
-    def _attempt(self) -> Iterator[Segment]:
-        with self._actors() as server:
+    def _attempt(self, crews: Crews) -> Iterator[Segment]:
+        with crews.lease(self.config, self.environment) as crew:
+            self._layout = crew.layout
             states, statistics = self._states()
+            seconds, rounds = (self.checkpointing.seconds, self.checkpointing.rounds) if self._store else (0.0, 0)
+            order = Order(self.config, self.own_environment, crew.layout.parts, self._start,
+                          self.options.actor_timeout, seconds, rounds)  # fmt: skip
+            # Agents' actors that do not answer are the server's to find out; its own agents are ours.
+            timeout = None if crew.agents else max(self.options.actor_timeout, START_SECONDS)
+            stream = crew.server.run.remote(order, states, statistics)
+            who = f"actor 0 (agents 0 to {self.config.agents - 1})" if timeout else "the server's actor"
             try:
-                for ref in server.run.remote(self._start, states, statistics):
+                while True:
+                    if timeout and not ray.wait([stream], timeout=timeout)[0]:
+                        raise SimulationError(f"{who} has not answered for {timeout:g} seconds")
+                    try:
+                        ref = next(stream)
+                    except StopIteration:
+                        return
                     yield from self._handle(ray.get(ref))
+                    timeout = timeout and self.options.actor_timeout
             except RayError as error:
-                raise Lost(f"the server's actor is gone: {error}") from None
+                raise Lost(f"{who} is gone: {error}") from None
 
     def _states(self) -> tuple[list[Any] | None, Any]:
         if self._snapshot is None:
@@ -104,6 +125,7 @@ class RayRun(Run):
         elif isinstance(event, State):
             self._save(event.iteration, joined_states([as_tensors(s) for s in event.agents]), as_tensors(event.server))
         elif isinstance(event, Started):
+            self.device = event.device
             self.pids = [event.server, *event.agents]
         elif isinstance(event, Finished):
             self.calls = event.calls
@@ -115,61 +137,6 @@ class RayRun(Run):
             if event.plain:
                 raise ValueError(event.message)
             raise SimulationError(f"{event.kind}: {event.message}\n\n{event.text}")
-
-    def _places(self) -> Any:
-        """A placement group for all actors; planned anew where nodes come or go while it waits.
-
-        A node that has just been lost counts as living until Ray misses its heartbeats.
-        """
-        options = self.options
-        share = {"CPU": options.cpus_per_actor, "GPU": options.gpus_per_actor}
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            nodes = nodes_of(ray.nodes())
-            self.parts = plan(self.config, self.environment, options, nodes)
-            group = placement_group([{k: v for k, v in share.items() if v} for _ in self.parts], strategy="SPREAD")
-            try:
-                while nodes_of(ray.nodes()) == nodes and time.monotonic() < deadline:
-                    if group.wait(1):
-                        return group
-            except BaseException:
-                remove_placement_group(group)
-                raise
-            remove_placement_group(group)
-            if time.monotonic() >= deadline:
-                raise SimulationError(
-                    f"no place for {len(self.parts)} actors x {options.cpus_per_actor:g} CPU "
-                    f"after {START_SECONDS:g} seconds: others are using the cluster"
-                )
-
-    @contextmanager
-    def _actors(self) -> Iterator[Any]:
-        """All actors, placed together or not at all; gone afterwards."""
-        options = self.options
-        group = self._places()
-        handles: list[Any] = []
-        try:
-
-            def placed(cls: Any, index: int, cpus: float, gpus: float) -> Any:
-                strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
-                return cls.options(num_cpus=cpus, num_gpus=gpus, scheduling_strategy=strategy, max_restarts=0,
-                                   max_task_retries=0)  # fmt: skip
-
-            for index, part in enumerate(self.parts):
-                actor = placed(AgentActor, index, options.cpus_per_actor, options.gpus_per_actor)
-                handles.append(actor.remote(self.config, part, self.own_environment))
-            seconds, rounds = (self.checkpointing.seconds, self.checkpointing.rounds) if self._store else (0.0, 0)
-            server = placed(ServerActor, 0, 0, 0).remote(
-                self.config, self.own_environment, self.parts, list(handles), options.actor_timeout, seconds, rounds
-            )
-            handles.append(server)
-            yield server
-        finally:
-            for handle in handles:
-                with suppress(Exception):
-                    ray.kill(handle)
-            with suppress(Exception):
-                remove_placement_group(group)
 
 
 def knock(address: str) -> None:
@@ -183,10 +150,21 @@ def knock(address: str) -> None:
 
 
 @contextmanager
-def cluster(options: Options) -> Iterator[None]:
-    """Join the cluster that is there, or start one of this machine's own and stop it afterwards."""
+def joined_cluster(options: Options) -> Iterator[Crews]:
+    """The actors of a driver, on the cluster that is there or on one of this machine's own, which ends with them."""
+    with cluster(options) as own:
+        crews = Crews(options, fixed=own)
+        try:
+            yield crews
+        finally:
+            crews.close()
+
+
+@contextmanager
+def cluster(options: Options) -> Iterator[bool]:
+    """Join the cluster that is there, or start one of this machine's own and stop it afterwards: whether it is own."""
     if ray.is_initialized():
-        yield
+        yield False
         return
     address = options.address or os.environ.get("RAY_ADDRESS")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -213,7 +191,7 @@ def cluster(options: Options) -> Iterator[None]:
                 include_dashboard=False,
                 **quiet,
             )
-        yield
+        yield not address
     finally:
         ray.shutdown()
 

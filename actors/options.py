@@ -14,11 +14,11 @@ class Options:
     """How a simulation runs on Ray."""
 
     agents_per_actor: Count | Literal["auto"] = "auto"
-    """Agents in one actor; auto: one while the cluster has a CPU (or GPU share) per agent, else as many as needed."""
-    cpus_per_actor: NotNegative = 1.0
-    """CPUs (fractions allowed) that Ray reserves for an actor; it computes on one thread."""
-    gpus_per_actor: NotNegative = 0.0
-    """GPUs (fractions allowed) that Ray reserves for an actor."""
+    """Agents in one actor; auto: as many as finish the study first, by N, the runs that wait and the CPUs."""
+    cpus_per_actor: NotNegative | Literal["auto"] = "auto"
+    """CPUs (fractions allowed) that Ray reserves for an actor; auto: one, or the share that fits where that is less."""
+    gpus_per_actor: NotNegative | Literal["auto"] = "auto"
+    """GPUs (fractions allowed) that Ray reserves for an actor; auto: with device=cuda one or the share that fits."""
     address: str | None = None
     """A running cluster's address; without it RAY_ADDRESS, or else a cluster of this machine's own."""
     actor_timeout: Positive = 600.0
@@ -26,6 +26,8 @@ class Options:
 
     @model_validator(mode="after")
     def _check_together(self) -> Options:
-        if self.cpus_per_actor == 0 == self.gpus_per_actor:
-            raise ValueError("cpus_per_actor=0, gpus_per_actor=0: one of them must be above 0")
+        if self.cpus_per_actor == 0 and self.gpus_per_actor in (0, "auto"):
+            raise ValueError(
+                f"cpus_per_actor=0, gpus_per_actor={self.gpus_per_actor or 0}: one of them must be above 0"
+            )
         return self

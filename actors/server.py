@@ -15,18 +15,18 @@ import torch
 from ray.dag import InputNode, MultiOutputNode
 from ray.exceptions import GetTimeoutError, RayActorError, RayChannelTimeoutError, RayError
 
-from actors.agents import Advanced, Failed, News, failed, packed, unpacked
+from actors.agents import Advanced, Arrays, Failed, News, Order, failed, packed, unpacked
 from fnbandit.algorithms.base import Trace
 from fnbandit.checkpoints import Due
 from fnbandit.config import Config
-from fnbandit.environments import Environment, make_environment
+from fnbandit.environments import make_environment
 from fnbandit.registry import find
 from fnbandit.results import Segment, joined
 from fnbandit.rounds.messages import Broadcast, Upload
 from fnbandit.rounds.server import Server
 from fnbandit.rounds.shared import Shared
 from fnbandit.runs import can_save
-from fnbandit.simulation import run_segments
+from fnbandit.simulation import LocalCohort, run_segments
 from fnbandit.state import as_arrays, as_tensors
 
 START_SECONDS = 60.0
@@ -64,8 +64,9 @@ class State:
 
 @dataclass(frozen=True)
 class Started:
-    """All actors are there; their process ids."""
+    """All actors are there: the agents' device, the process ids of the server and of the agents' own actors."""
 
+    device: str
     server: int
     agents: list[int]
 
@@ -95,26 +96,31 @@ class RayCohort:
     schedules one by one, and a message is written once for all actors of a node.
     """
 
-    def __init__(self, parts: list[range], handles: list[Any], timeout: float) -> None:
-        self._parts, self._handles, self._timeout = parts, handles, timeout
-        self._shared: Shared | None = None
+    def __init__(self, handles: list[Any]) -> None:
+        self._handles = handles
+        self._graph: Any = None
+        """Compiled for the first run, and kept for those that follow"""
+
+    def start(self, order: Order, shared: Shared | None, states: list[Any] | None, server: Any) -> Started:
+        """Make all groups of a run."""
+        self._parts, self._timeout, self._shared = order.parts, order.timeout, shared
         self._news: News = None
         self._answers: list[Advanced] = []
         self._seconds: dict[str, float] = {}
         """What calls of a method take at the least, of late"""
         self.calls = 0
-
-    def start(self, shared: Shared | None, iteration: int, states: list[Any] | None, server: Any) -> list[int]:
-        """Make all groups; the actors' process ids."""
-        self._shared = shared
-        parts = states or [None] * len(self._handles)
-        refs = [h.start.remote(iteration, p, server) for h, p in zip(self._handles, parts, strict=True)]
-        pids = self._answered(refs, max(self._timeout, START_SECONDS))
-        with InputNode() as message:
-            calls = [handle.call.bind(message) for handle in self._handles]
-        # One call at a time: by default every channel would have memory for ten.
-        self._graph = MultiOutputNode(calls).experimental_compile(_max_inflight_executions=1)
-        return pids
+        parts = zip(self._handles, order.parts, states or [None] * len(self._handles), strict=True)
+        # Put once: the user's own environment may be large.
+        told = ray.put(order)
+        refs = [handle.start.remote(told, agents, state, server) for handle, agents, state in parts]
+        answers = self._answered(refs, max(self._timeout, START_SECONDS))
+        if self._graph is None:
+            with InputNode() as message:
+                calls = [handle.call.bind(message) for handle in self._handles]
+            # One call at a time: by default every channel would have memory for ten.
+            self._graph = MultiOutputNode(calls).experimental_compile(_max_inflight_executions=1)
+        pids, devices = zip(*answers, strict=True)
+        return Started(devices[0], os.getpid(), list(pids))
 
     def _call(self, method: str, *args: Any) -> list[Any]:
         """Call all actors and wait for all answers."""
@@ -207,62 +213,67 @@ def news_of(broadcast: Broadcast, shared: Shared) -> News:
 
 @ray.remote
 class ServerActor:
-    """The loop of one simulation over agents in actors."""
+    """The loops of simulations, one after another, over agents in actors; without such actors over agents in here."""
 
-    def __init__(
-        self,
-        config: Config,
-        environment: Environment | None,
-        parts: list[range],
-        handles: list[Any],
-        timeout: float,
-        seconds: float,
-        rounds: int,
-    ) -> None:
-        torch.set_num_threads(1)
-        self._config, self._environment = config, environment
-        self._cohort = RayCohort(parts, handles, timeout)
-        self._due = Due(seconds, rounds) if seconds or rounds else None
+    def __init__(self, handles: list[Any]) -> None:
+        self._actors = RayCohort(handles) if handles else None
 
     @ray.method(num_returns="streaming")
-    def run(self, iteration: int, states: list[Any] | None, server: dict[str, np.ndarray] | None) -> Iterator[Event]:
+    def run(self, order: Order, states: list[Any] | None, server: Arrays | None) -> Iterator[Event]:
         """Start (from a checkpoint's state, where there is one) and run to the horizon, event by event."""
+        torch.set_num_threads(1)
         try:
-            yield from self._run(iteration, states, server)
+            yield from self._run(order, states, server)
         except Trouble as trouble:
             yield trouble.event
         except Exception as error:
             yield failed(error)
 
-    def _run(self, iteration: int, states: list[Any] | None, state: dict[str, np.ndarray] | None) -> Iterator[Event]:
-        server = self._server(state)
-        shared = None if server is None else server.shared
-        yield Started(os.getpid(), self._cohort.start(shared, iteration, states, state))
+    def _run(self, order: Order, states: list[Any] | None, state: Arrays | None) -> Iterator[Event]:
+        config = order.config
+        environment = order.environment or make_environment(config)
+        cohort: LocalCohort | RayCohort
+        if self._actors is None:
+            cohort = LocalCohort(config, environment)
+            server = loaded(config, cohort.shared, state)
+            if states is not None:
+                cohort.load(order.iteration, as_tensors(ray.get(states[0])))
+            yield Started(str(cohort.groups[0].device), os.getpid(), [])
+        else:
+            like = torch.empty(0, dtype=getattr(torch, config.statistics_dtype))
+            shared = find("algorithm", config.algorithm).make_shared(config, environment, like)
+            server = loaded(config, shared, state)
+            cohort = self._actors
+            yield cohort.start(order, shared, states, state)
+        due = Due(order.seconds, order.rounds) if order.seconds or order.rounds else None
         finished: list[Segment] = []
         handed_over = time.monotonic()
         try:
-            for segment in run_segments(self._config, self._cohort, server, iteration):
+            for segment in run_segments(config, cohort, server, order.iteration):
                 finished.append(segment)
-                save = can_save(segment, self._config, server) and self._due is not None and self._due.now()
+                save = can_save(segment, config, server) and due is not None and due.now()
                 if save or time.monotonic() - handed_over > HANDED_OVER_EVERY:
                     yield finished
                     finished, handed_over = [], time.monotonic()
                 if save:
-                    yield State(segment.end, self._cohort.states(), as_arrays(server.state()) if server else {})
+                    yield State(segment.end, states_of(cohort), as_arrays(server.state()) if server else {})
         except Trouble:
             yield finished
             raise
         yield finished
-        yield Finished(self._cohort.calls)
+        yield Finished(0 if isinstance(cohort, LocalCohort) else cohort.calls)
 
-    def _server(self, state: dict[str, np.ndarray] | None) -> Server | None:
-        config = self._config
-        like = torch.empty(0, dtype=getattr(torch, config.statistics_dtype))
-        environment = self._environment or make_environment(config)
-        shared = find("algorithm", config.algorithm).make_shared(config, environment, like)
-        if shared is None:
-            return None
-        server = Server(config, shared)
-        if state:
-            server.load(as_tensors(state))
-        return server
+
+def loaded(config: Config, shared: Shared | None, state: Arrays | None) -> Server | None:
+    """The server of an algorithm whose agents communicate, from a checkpoint's state where there is one."""
+    if shared is None:
+        return None
+    server = Server(config, shared)
+    if state:
+        server.load(as_tensors(state))
+    return server
+
+
+def states_of(cohort: LocalCohort | RayCohort) -> list[Arrays]:
+    """The states of the agents' groups, in agent order."""
+    return [as_arrays(cohort.state())] if isinstance(cohort, LocalCohort) else cohort.states()

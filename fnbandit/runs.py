@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fnbandit.algorithms.base import resolve_device
 from fnbandit.assumptions import remarks
 from fnbandit.capacity import check_local
 from fnbandit.checkpoints import CheckpointError, CheckpointStore, Due, Snapshot
@@ -88,6 +89,9 @@ class Run(ABC):
     @abstractmethod
     def segments(self) -> Iterator[Segment]:
         """Every segment from the first iteration on, each once; a resumed run's earlier ones come at once."""
+
+    device: str
+    """Where the agents compute; known for sure once a run is under way"""
 
     @property
     @abstractmethod
@@ -180,6 +184,7 @@ class LocalRun(Run):
     def __init__(self, config: Config, *args: Any, groups: int = 1, **more: Any) -> None:
         super().__init__(config, *args, **more)
         self._groups = groups
+        self.device = str(resolve_device(config.device))
 
     def segments(self) -> Iterator[Segment]:
         check_local(self.config, self.environment)

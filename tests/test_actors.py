@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+import re
+import threading
+import time
 
 import numpy as np
 import pytest
 import torch
 from helpers import EVERY_ROUND, LIKE, assert_same, contiguous, gone, interrupt
+from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
 from actors import Options, RayRun
+from actors.crews import Crews
 from actors.server import news_of
 from fnbandit import Config, simulate
 from fnbandit.environments import make_environment
-from fnbandit.errors import SimulationError
+from fnbandit.errors import Interrupted
 from fnbandit.registry import find
 from fnbandit.results import collect
 from fnbandit.rounds.messages import Broadcast
@@ -45,6 +50,7 @@ VARIANTS = {
 LAYOUTS = {"1x6": 6, "2x3": 3, "3x2": 2, "6x1": 1}
 """Agents per actor"""
 SUBSET = [
+    ("less-comm logdet", "1x6"),
     ("less-comm logdet", "2x3"),
     ("less-comm logdet", "6x1"),
     ("less-comm always", "3x2"),
@@ -72,11 +78,12 @@ def check_layout(variant, layout):
     segments = contiguous(list(run.segments()), config.horizon)
     actors = 6 // LAYOUTS[layout]
     assert [len(part) for part in run.parts] == [LAYOUTS[layout]] * actors
-    assert len(set(run.pids)) == 1 + actors
+    # One actor hosts the server, too.
+    assert len(set(run.pids)) == (1 if actors == 1 else 1 + actors)
     assert_same(collect(run.config, segments), expected)
     # One call to run ahead, one more where a trigger's round must be agreed on: none per iteration.
     agreed = len(expected.rounds) if config.trigger in ("logdet", "budget") else 0
-    assert run.calls == actors * (len(segments) + agreed)
+    assert run.calls == (0 if actors == 1 else actors * (len(segments) + agreed))
     assert gone(run.pids)
     return run, expected
 
@@ -84,7 +91,7 @@ def check_layout(variant, layout):
 @pytest.mark.parametrize(("variant", "layout"), SUBSET)
 def test_layouts_are_bit_identical(ray_cluster, variant, layout):
     run, expected = check_layout(variant, layout)
-    if variant == "less-comm logdet":
+    if variant == "less-comm logdet" and layout != "1x6":
         actors = 6 // LAYOUTS[layout]
         assert 3 <= len(expected.rounds) < 10
         assert run.calls <= 3 * actors * len(expected.rounds)
@@ -172,28 +179,126 @@ def test_where_changes_travel_and_where_matrices():
     assert list(travels(small.replace(algorithm="dislinucb"), 1, 2)) == ["rows", "state"]
 
 
-def test_a_run_that_does_not_fit_starts_nothing(ray_cluster):
-    run = RayRun(BASE, Options(agents_per_actor=1, cpus_per_actor=4))
-    with pytest.raises(ValueError, match="6 actors x 4 CPU do not fit on 1 nodes with 8 CPU, 0 GPU; 2 actors fit"):
-        next(run.segments())
-    with pytest.raises(ValueError, match="1 actors x 1 CPU and 1 GPU do not fit"):
-        next(RayRun(BASE, Options(gpus_per_actor=1)).segments())
-    assert run.pids == []
+def test_a_run_that_does_not_fit_on_an_own_cluster_starts_nothing(ray_cluster):
+    def refused(options, pattern):
+        run = RayRun(BASE, options, crews=Crews(options, fixed=True))
+        with pytest.raises(ValueError, match=pattern):
+            next(run.segments())
+        assert run.pids == []
+
+    refused(
+        Options(agents_per_actor=1, cpus_per_actor=4),
+        "6 actors x 4 CPU do not fit on 1 nodes with 8 CPU, 0 GPU; 2 actors fit",
+    )
+    refused(Options(gpus_per_actor=1), "1 actors x 1 CPU and 1 GPU do not fit")
     with pytest.raises(ValueError, match="device='cuda:7'.*CUDA devices here"):
         RayRun(BASE.replace(device="cuda:7"))
 
 
-def test_a_cluster_that_others_use(ray_cluster, monkeypatch, caplog):
-    from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
+def waiting(crews, options, until):
+    """Start a run in a thread and wait until the log says so; the thread, and what it will have found."""
+    found = {}
 
-    monkeypatch.setattr("actors.engine.START_SECONDS", 2.0)
+    def work():
+        try:
+            found["result"] = RayRun(BASE, options, crews=crews).result()
+        except Interrupted as error:
+            found["error"] = error
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not until() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert until()
+    return thread, found
+
+
+def test_a_cluster_that_others_use_is_waited_for(ray_cluster, monkeypatch, caplog):
+    monkeypatch.setattr("actors.crews.FIRST_WORD", 1.0)
     others = placement_group([{"CPU": 7.5}])
     assert others.wait(20)
+    options = Options(agents_per_actor=3, cpus_per_actor=1)
+    crews = Crews(options, fixed=False)
     try:
-        with caplog.at_level(logging.WARNING, "fnbandit"), pytest.raises(SimulationError) as caught:
-            next(RayRun(BASE, Options(agents_per_actor=3)).segments())
-        assert str(caught.value) == "no place for 2 actors x 1 CPU after 2 seconds: others are using the cluster"
-        assert not caplog.records
+        with caplog.at_level(logging.WARNING, "fnbandit"):
+            thread, found = waiting(crews, options, lambda: caplog.records)
     finally:
         remove_placement_group(others)
+    thread.join(60)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert re.fullmatch(
+        r"waiting for a place for 2 actors x 1 CPU since \d seconds: of 8 CPU 0.5 are free; Ctrl-C ends it", line
+    )
+    assert_same(found["result"], simulate(BASE))
+    crews.close()
     assert {table["state"] for table in placement_group_table().values()} == {"REMOVED"}
+
+
+def test_whoever_waits_can_be_stopped(ray_cluster, monkeypatch, caplog):
+    """What does not fit on the nodes that are there waits for others to join."""
+    monkeypatch.setattr("actors.crews.FIRST_WORD", 1.0)
+    options = Options(agents_per_actor=1, cpus_per_actor=4)
+    crews = Crews(options, fixed=False)
+    with caplog.at_level(logging.WARNING, "fnbandit"):
+        thread, found = waiting(crews, options, lambda: caplog.records)
+    crews.stop()
+    thread.join(10)
+    assert isinstance(found["error"], Interrupted)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert re.fullmatch(
+        r"waiting for a place for 6 actors x 4 CPU since \d seconds: agents_per_actor=1: 6 actors x 4 CPU do not fit "
+        r"on 1 nodes with 8 CPU, 0 GPU; 2 actors fit: agents_per_actor=3; Ctrl-C ends it",
+        line,
+    )
+    assert {table["state"] for table in placement_group_table().values()} == {"REMOVED"}
+
+
+# Run after run
+
+
+@pytest.mark.parametrize("layout", ["1x6", "2x3"])
+def test_actors_host_one_run_after_another(ray_cluster, layout):
+    """With other agents, algorithms and environments, and the same processes."""
+    options = small(layout)
+    crews = Crews(options, fixed=False)
+    first = config_of("less-comm logdet")
+    own = {"environment": lambda x: x[:, 0] ** 2}
+    pids = set()
+    for config, more in (
+        (first, {}),
+        (first.replace(seed=1), {}),
+        (config_of("linear-ts"), {}),
+        (first, own),
+        (config_of("fn-ucb always").replace(agents=LAYOUTS[layout] + 6 // LAYOUTS[layout] - 1), {}),
+        (first, {}),
+    ):
+        run = RayRun(config, options, crews=crews, **more)
+        assert_same(run.result(), simulate(config, **more))
+        pids.add(tuple(run.pids))
+    assert len(pids) == 1
+    # A run that is left before its end takes its actors with it.
+    next(RayRun(first, options, crews=crews).segments())
+    assert gone(*pids)
+    after = RayRun(first, options, crews=crews)
+    assert_same(after.result(), simulate(first))
+    crews.close()
+    assert gone(after.pids)
+
+
+def test_memory_and_open_files_do_not_grow_from_run_to_run(ray_cluster):
+    import psutil
+
+    options = Options(agents_per_actor=2, cpus_per_actor=0.1)
+    crews = Crews(options, fixed=False)
+    config = Config(agents=2, horizon=3)
+    seen = []
+    for seed in range(40):
+        run = RayRun(config.replace(seed=seed), options, crews=crews)
+        run.result()
+        processes = [psutil.Process(), *map(psutil.Process, run.pids)]
+        seen.append([(process.num_fds(), process.memory_info().rss) for process in processes])
+    crews.close()
+    for (files, memory), (early_files, early_memory) in zip(seen[-1], seen[9], strict=True):
+        assert files <= early_files + 2
+        assert memory <= early_memory + 10_000_000

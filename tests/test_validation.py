@@ -84,7 +84,7 @@ def test_annotations_in_words():
         ({"gpus_per_actor": float("inf")}, "gpus_per_actor=inf"),
         ({"actor_timeout": 0}, "actor_timeout=0: expected a number above 0"),
         ({"address": 5}, "address=5: expected a text"),
-        ({"cpus_per_actor": 0}, "cpus_per_actor=0, gpus_per_actor=0: one of them must be above 0"),
+        ({"cpus_per_actor": 0}, "cpus_per_actor=0, gpus_per_actor=auto: one of them must be above 0"),
     ],
 )
 def test_options_and_settings_check_alike(kind, values, pattern):

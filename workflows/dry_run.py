@@ -45,5 +45,4 @@ def _describe_run(config: Config, settings: Settings, console: Console) -> None:
         console.print("layout   decided when the cluster is joined")
     else:
         here = Node(os.cpu_count() or 1, 0, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        parts = plan(resolved, environment, settings.options(), [here])
-        console.print(f"layout   {len(parts)} actors with {', '.join(str(len(part)) for part in parts)} agents")
+        console.print(f"layout   {plan(resolved, environment, settings.options(), [here])}")

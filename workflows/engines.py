@@ -31,9 +31,12 @@ class LocalEngine(AbstractContextManager["LocalEngine"]):
         resolve_device(config.device)
         check_local(config, environment)
 
-    def side_by_side(self, todo: list[Point]) -> int:
-        """How many of these runs go on at the same time."""
+    def room(self, points: list[Point]) -> int:
+        """How many of these runs, which go on or wait, may go on at the same time, as things are now."""
         return 1
+
+    def stop(self) -> None:
+        """Let no run wait for a place any longer; none does in this process."""
 
     def run(self, config: Config, checkpointing: Checkpointing) -> Run:
         """One run, from its last checkpoint where there is one."""

@@ -15,10 +15,6 @@ from workflows.output import errors
 from workflows.study import Point, Study
 
 
-class Interrupted(Exception):  # noqa: N818
-    """The user has asked to stop; what is there can be resumed."""
-
-
 @dataclass(frozen=True)
 class Failure:
     """A run that has ended with an error."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from workflows.failures import Interrupted
+from fnbandit.errors import Interrupted
 
 NAME = "log.txt"
 log = logging.getLogger("fnbandit")

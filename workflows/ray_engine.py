@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
 import ray
 
-from actors.engine import RayRun, cluster
-from actors.layout import nodes_of
+from actors.crews import Crews
+from actors.engine import RayRun, joined_cluster
+from actors.layout import actor_bytes, asked_actors, nodes_of, reserved
 from fnbandit.algorithms.base import resolve_device
 from fnbandit.config import Config
 from fnbandit.environments import Environment
@@ -21,16 +21,17 @@ from workflows.study import Point
 
 
 class RayEngine(LocalEngine):
-    """Runs on one cluster, side by side as far as it has room."""
+    """Runs on one cluster, side by side as far as it has room, in actors that are kept from run to run."""
 
     def __init__(self, settings: Settings) -> None:
         self._options = settings.options()
         self._stack = ExitStack()
-        self._actors: int | None = None
-        """Actors for each run, where several share the cluster and nobody has asked for a layout"""
+        self._crews: Crews
+        self._bytes = 0
+        """What the largest of the runs takes in one actor"""
 
     def __enter__(self) -> Self:
-        self._stack.enter_context(cluster(self._options))
+        self._crews = self._stack.enter_context(joined_cluster(self._options))
         return self
 
     def __exit__(
@@ -39,22 +40,24 @@ class RayEngine(LocalEngine):
         self._stack.close()
 
     def check(self, config: Config, environment: Environment) -> None:
-        if not self._options.gpus_per_actor:
+        if not reserved(config, self._options)[1]:
             resolve_device(config.device)
+        self._bytes = max(self._bytes, actor_bytes(config, environment, actors=1))
 
-    def side_by_side(self, todo: list[Point]) -> int:
-        if len(todo) == 1:
-            return 1
-        slots = max(1, sum(node.actors(self._options) for node in nodes_of(ray.nodes())))
-        together = min(len(todo), slots)
-        if self._options.agents_per_actor != "auto":
-            most = max(-(-point.config.agents // self._options.agents_per_actor) for point in todo)
-            return max(1, min(together, slots // most))
-        self._actors = slots // together
-        return together
+    def room(self, points: list[Point]) -> int:
+        """With nodes that come and go, so does the room; a run that has no place waits for one."""
+        self._crews.runs = len(points)
+        nodes = nodes_of(ray.nodes())
+        rooms = []
+        for config in {point.config.replace(seed=0) for point in points}:
+            actors = asked_actors(config, self._options)
+            size = self._bytes if actors is None or actors == 1 else 0
+            slots = sum(node.actors(*reserved(config, self._options), size) for node in nodes)
+            rooms.append(slots // (actors or 1))
+        return max(1, min(rooms))
+
+    def stop(self) -> None:
+        self._crews.stop()
 
     def run(self, config: Config, checkpointing: Checkpointing) -> RayRun:
-        options = self._options
-        if self._actors is not None:
-            options = dataclasses.replace(options, agents_per_actor=-(-config.agents // self._actors))
-        return RayRun(config, options, checkpointing, resume=True)
+        return RayRun(config, self._options, checkpointing, resume=True, crews=self._crews)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import logging
 import platform
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,16 @@ from typing import Any
 import tomli_w
 from rich.console import Console
 
-from fnbandit.algorithms.base import resolve_device
 from fnbandit.clock import make_clock
 from fnbandit.config import Config
 from fnbandit.environments import make_environment
+from fnbandit.errors import Interrupted
 from fnbandit.records import RecordWriter, read_run, write_summary
 from fnbandit.registry import part_of
 from fnbandit.runs import Run
 from workflows.engines import LocalEngine, make_engine
 from workflows.extension import clear, extended
-from workflows.failures import Failure, Interrupted, command, resume_command, tell
+from workflows.failures import Failure, command, resume_command, tell
 from workflows.figures import draw
 from workflows.locks import locked
 from workflows.logs import logged
@@ -106,30 +107,33 @@ def check(study: Study, engine: LocalEngine) -> None:
     seen = set()
     for config in (point.config for point in study.points):
         make_clock(config)
-        task = (config.environment, config.label, config.arms, config.dim, config.agents)
-        if task in seen:
+        if config.replace(seed=0) in seen:
             continue
-        seen.add(task)
+        seen.add(config.replace(seed=0))
         engine.check(config, make_environment(config))
 
 
 def run_points(
     study: Study, todo: list[Point], engine: LocalEngine, tracker: Tracker | None, progress: Progress
 ) -> list[Failure]:
-    """Run points side by side, as many as there is room for; one that fails does not keep the others from going on."""
+    """Run points side by side, as many as there is room for now; one that fails does not keep others from going on."""
     stop = threading.Event()
     futures: dict[Future[None], Point] = {}
-    with ThreadPoolExecutor(engine.side_by_side(todo), thread_name_prefix="fnbandit-run") as pool:
+    with ThreadPoolExecutor(len(todo), thread_name_prefix="fnbandit-run") as pool:
         try:
-            for point in todo:
-                worker = Worker(study, point, engine, tracker, progress, stop)
-                futures[pool.submit(worker.run)] = point
-            pending = set(futures)
-            while pending:
-                # In slices, because a wait without end would not let Ctrl-C through.
-                _, pending = wait(pending, timeout=0.5, return_when=FIRST_EXCEPTION)
+            waiting, pending = list(todo), set[Future[None]]()
+            while pending or waiting:
+                room = engine.room([*waiting, *(futures[future] for future in pending)])
+                while waiting and len(pending) < room:
+                    worker = Worker(study, waiting[0], engine, tracker, progress, stop)
+                    future = pool.submit(worker.run)
+                    futures[future] = waiting.pop(0)
+                    pending.add(future)
+                # In slices, because a wait without end would not let Ctrl-C through, and because nodes may join.
+                _, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
         finally:
             stop.set()
+            engine.stop()
             for future in futures:
                 future.cancel()
     ended = {point: future.exception() for future, point in futures.items() if not future.cancelled()}
@@ -185,16 +189,15 @@ class Worker:
                 if window is not None:
                     window.log(due)
                 if self._stop.is_set():
-                    status = "interrupted"
                     raise Interrupted
             facts["files"] = writer.finish(run.config.horizon, run.config.agents)
             status = "finished"
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Interrupted):
             status = "interrupted"
             raise
         finally:
             writer.close()
-            facts["layout"] = run.layout
+            facts |= {"layout": run.layout, "device": run.device}
             self._summarise(status, tally, facts)
             if status == "finished":
                 run.clear()
@@ -207,7 +210,7 @@ class Worker:
             "label": self._point.label,
             "engine": self._study.settings.engine,
             "layout": run.layout,
-            "device": str(resolve_device(run.config.device)),
+            "device": run.device,
             "versions": versions(),
             "commit": git_commit(),
             "data": run.fingerprint.data,
@@ -249,6 +252,7 @@ def default_label(study: Study, point: Point) -> str:
     return " ".join([*words, *parts])
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Of Python and of what results depend on."""
     found = {"python": platform.python_version()}
@@ -260,6 +264,7 @@ def versions() -> dict[str, str]:
     return found
 
 
+@functools.cache
 def git_commit() -> str:
     """The commit of the checkout that this package runs from, if it is one."""
     here = Path(__file__).resolve().parent.parent
@@ -299,6 +304,8 @@ def report(study: Study, console: Console) -> list[Path]:
     else:
         published = {p.label: p.published for p in study.points if p.label and p.published is not None}
         figures = draw(runs, out, study.title, published)
+    for layout in dict.fromkeys(run.summary["layout"] for run in runs):
+        console.print(f"layout   {layout}", soft_wrap=True)
     console.print(f"records  {study.directory}", soft_wrap=True)
     for path in figures:
         console.print(f"figure   {path}", soft_wrap=True)
