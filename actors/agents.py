@@ -17,6 +17,7 @@ from fnbandit.algorithms.base import Trace
 from fnbandit.algorithms.federated import FederatedGroup
 from fnbandit.config import Config
 from fnbandit.environments import Environment, make_environment
+from fnbandit.errors import PACKAGES, own_fault
 from fnbandit.rounds.messages import Broadcast, Upload
 from fnbandit.simulation import make_group, round_of
 from fnbandit.state import as_arrays, as_tensors
@@ -26,7 +27,6 @@ from fnbandit.state import as_arrays, as_tensors
 class Failed:
     """An exception inside an actor, with its own traceback."""
 
-    kind: str
     message: str
     text: str
     plain: bool
@@ -67,16 +67,16 @@ News = dict[str, Any] | None
 """What the server tells with a call: a broadcast's rows ("rows") or the statistics themselves ("state")."""
 
 
-def failed(error: Exception) -> Failed:
-    """The exception, with the traceback below the frame that caught it."""
-    own = error.__traceback__.tb_next if error.__traceback__ else None
-    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(own)]
-    return Failed(
-        kind=type(error).__name__,
-        message=str(error),
-        text="".join(traceback.format_exception(type(error), error, own)),
-        plain=isinstance(error, ValueError) and bool(frames) and frames[-1].split(".")[0] in ("fnbandit", "actors"),
-    )
+def failed(error: BaseException) -> Failed:
+    """The exception, with the traceback below the frame that caught it, or from a user's own part on."""
+    below = error.__traceback__.tb_next if error.__traceback__ else None
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(below)]
+    plain = isinstance(error, ValueError) and bool(frames) and frames[-1].split(".")[0] in PACKAGES
+    text = own_fault(error)
+    if text is None:
+        told = "".join(traceback.format_exception(type(error), error, below))
+        text = f"{type(error).__name__}: {error}\n\n{told}"
+    return Failed(message=str(error), text=text, plain=plain)
 
 
 def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,7 +85,7 @@ def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *args: Any) -> Any:
         try:
             return method(self, *args)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return failed(error)
 
     call.__name__ = method.__name__

@@ -136,7 +136,7 @@ class RayRun(Run):
         elif isinstance(event, Failed):
             if event.plain:
                 raise ValueError(event.message)
-            raise SimulationError(f"{event.kind}: {event.message}\n\n{event.text}")
+            raise SimulationError(event.text)
 
 
 def knock(address: str) -> None:

@@ -226,7 +226,7 @@ class ServerActor:
             yield from self._run(order, states, server)
         except Trouble as trouble:
             yield trouble.event
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             yield failed(error)
 
     def _run(self, order: Order, states: list[Any] | None, state: Arrays | None) -> Iterator[Event]:

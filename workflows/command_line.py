@@ -20,11 +20,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fnbandit.config import FIELDS
-from fnbandit.errors import SimulationError
 from fnbandit.registry import ALGORITHMS, ENVIRONMENTS, KINDS, OWN_TABLE, Part, unknown
 from fnbandit.validation import Count, settings
 from workflows.arguments import Arguments, requested
 from workflows.experiment_files import experiment, experiment_names
+from workflows.failures import DONE, FAILED, explained
 from workflows.flags import parse, print_completion
 from workflows.inspection import (
     LsArguments,
@@ -43,7 +43,6 @@ from workflows.study import Study, load_study
 # What needs torch, Ray or matplotlib is imported by the commands that use it: help should not wait for them.
 
 MESSAGES = Messages()
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def run(argv: Sequence[str]) -> int:
@@ -161,13 +160,26 @@ class ResumeArguments:
 
     directory: tyro.conf.Positional[Path]
     """Where its records are."""
+    trust: bool = False
+    """Import the modules and use the places outside of the folder that its study.json names."""
+    checkpoint: str | None = None
+    """Directory or URI of the checkpoints, in place of the study's."""
+    tracking_uri: str | None = None
+    """MLflow server or store, in place of the study's."""
+    address: str | None = None
+    """Ray cluster to join, in place of the study's."""
     display: Annotated[Display, tyro.conf.arg(name="")] = field(default_factory=Display)
 
 
 def resume(argv: Sequence[str]) -> int:
     """goes on with an interrupted run, sweep or figure"""
+    from workflows.trust import PLACES, confirm, with_places
+
     arguments = parse(ResumeArguments, "fnbandit resume", argv)
-    return _execute([load_study(arguments.directory)], arguments.display)
+    given = {name: value for name in PLACES if (value := getattr(arguments, name)) is not None}
+    study = with_places(load_study(arguments.directory), given)
+    confirm(study, given, arguments.trust)
+    return _execute([study], arguments.display)
 
 
 @settings
@@ -292,28 +304,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     log.setLevel(logging.INFO)
     log.addHandler(MESSAGES)  # which does nothing if it is there
     MESSAGES.setLevel(logging.WARNING)
-    if not argv or argv[0] in ("-h", "--help"):
-        usage()
-        return DONE
-    if argv[0] in ("-V", "--version"):
-        print(f"fnbandit {importlib.metadata.version('fnbandit')}")
-        return DONE
     try:
+        if not argv or argv[0] in ("-h", "--help"):
+            usage()
+            return DONE
+        if argv[0] in ("-V", "--version"):
+            print(f"fnbandit {importlib.metadata.version('fnbandit')}")
+            return DONE
         if argv[0] not in COMMANDS:
             raise ValueError(unknown("command", argv[0], COMMANDS))
         return COMMANDS[argv[0]](argv[1:])
-    except ValueError as error:
-        errors().print(f"fnbandit: {error}", markup=False)
-        return BAD_INPUT
-    except SimulationError as error:
-        errors().print(f"fnbandit: {error}", markup=False)
-        return FAILED
-    except KeyboardInterrupt as error:
-        errors().print(f"fnbandit: {error or 'interrupted'}", markup=False)
-        return INTERRUPTED
-    except OSError as error:
-        errors().print(f"fnbandit: {error}", markup=False)
-        return FAILED
+    except BaseException as error:
+        told = explained(error)
+        if told is None:
+            raise
+        code, text = told
+        errors().print(f"fnbandit: {text}")
+        return code
 
 
 def entry(*command: str) -> None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from fnbandit.config import FIELDS, Config
 from fnbandit.registry import without_effect
+from workflows.settings import Settings
 from workflows.study import Point, Study
 
 PRESET_FIELDS = ("environment", "algorithm", "hidden_layers")
@@ -61,16 +62,22 @@ def differences(earlier: Config, now: Config, leave_out: set[str]) -> list[str]:
     return [f"{name}={one[name]} instead of {other[name]}" for name in names]
 
 
-def clear(study: Study) -> None:
-    """Remove what a study has left behind, and nothing else that may stand in its folder."""
+def clear(study: Study, settings: Settings) -> None:
+    """Remove what a study has left behind, and nothing else that may stand in its folder.
+
+    Checkpoints elsewhere go if the new study's `settings` name the same place: a study.json may be anybody's.
+    """
     from fnbandit.checkpoints import CheckpointStore
 
-    for point in study.points:
-        location = study.settings.checkpointing(study.directory, point.path).location
-        assert location is not None
-        CheckpointStore(location).clear()
+    if study.settings.checkpoint in (None, settings.checkpoint):
+        for point in study.points:
+            location = study.settings.checkpointing(study.directory, point.path).location
+            assert location is not None
+            CheckpointStore(location).clear()
     for folder in [study.directory, *(study.directory / point.path for point in study.points)]:
-        tables = [folder / f"{name}.{kind}" for name in ("trace", "rounds") for kind in ("parquet", "arrows", "part")]
+        tables = [
+            folder / f"{name}.{kind}" for name in ("trace", "rounds") for kind in ("parquet", "arrows", "parquet.part")
+        ]
         for path in [*tables, *(folder / name for name in LEFT_BEHIND)]:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)

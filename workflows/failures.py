@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import shutil
@@ -10,9 +11,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fnbandit.errors import SimulationError
+from fnbandit.errors import SimulationError, own_fault
 from workflows.output import errors
+from workflows.secrets import masked
 from workflows.study import Point, Study
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def explained(error: BaseException) -> tuple[int, str] | None:
+    """The exit code of a command that ended with an error, and what to say; None for a mistake of our own."""
+    if (fault := own_fault(error)) is not None:
+        return FAILED, masked(fault)
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED, str(error) or "interrupted"
+    if isinstance(error, OSError):
+        return FAILED, masked(_of_the_file_system(error))
+    text = (str(error).splitlines() or [""])[0]
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in text):
+        return BAD_INPUT, f"there is not enough memory ({text})"
+    if isinstance(error, ValueError | SimulationError):
+        return BAD_INPUT if isinstance(error, ValueError) else FAILED, masked(str(error))
+    return None
+
+
+def _of_the_file_system(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{where}no space left on the device; make room, then `{command()} resume DIR` goes on"
+    return f"{where}{error.strerror}" if where and error.strerror else str(error)
 
 
 @dataclass(frozen=True)
@@ -27,9 +54,8 @@ def tell(study: Study, failures: Sequence[Failure]) -> None:
     """Name the runs that have failed, those with the same reason together, and how to try them again."""
     reasons: dict[str, list[str]] = {}
     for failure in failures:
-        first = (str(failure.error).splitlines() or [""])[0]
-        kind = "" if isinstance(failure.error, ValueError | SimulationError) else f"{type(failure.error).__name__}: "
-        reasons.setdefault(f"{kind}{first}", []).append(failure.point.path)
+        _, text = explained(failure.error) or (FAILED, f"{type(failure.error).__name__}: {failure.error}")
+        reasons.setdefault((text.splitlines() or [""])[0], []).append(failure.point.path)
     for reason, paths in reasons.items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         errors().print(f"fnbandit: {paths[0]}{more}: {reason}", markup=False)

@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
-from fnbandit.records import RunRecord
+from fnbandit.records import RunRecord, aside
 from fnbandit.results import standard_error
 from workflows.grouping import (
     agent_curves,
@@ -335,8 +335,10 @@ def draw(
     paths = []
     for name, figure in figures(runs, title, published).items():
         with matplotlib.rc_context(STYLE):
-            figure.savefig(out / f"{name}.png", dpi=200)
+            with aside(out / f"{name}.png") as part:
+                figure.savefig(part, format="png", dpi=200)
             if pdf:
-                figure.savefig(out / f"{name}.pdf", metadata={"CreationDate": None})
+                with aside(out / f"{name}.pdf") as part:
+                    figure.savefig(part, format="pdf", metadata={"CreationDate": None})
         paths.append(out / f"{name}.png")
     return paths

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from fnbandit.validation import settings
+from workflows.secrets import masked
 
 PLAIN = str.maketrans(
     {"±": "+/-", "×": "x", "…": "...", "–": "-", "ν": "nu", "λ": "lambda", "α": "alpha", "ε": "epsilon"}
@@ -33,7 +34,9 @@ class Output:
     A run goes on when `| head -1` has read enough or the disk behind `> log.txt` is full: its records matter more.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
+        # None: closed by whoever started us. A file that is opened later must not take its number.
+        stream = stream or open(os.devnull, "w")  # noqa: SIM115
         self._stream = stream
         self.error: OSError | None = None
         try:
@@ -74,15 +77,17 @@ class Messages(logging.Handler):
     """Log records as lines of what standard error is at the moment: a live display may have taken its place."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr)
+        print(masked(self.format(record)), file=sys.stderr)
 
 
 def console(display: Display | None = None) -> Console:
     """Where results go; wide enough for tables where there is no terminal."""
     width = None if sys.stdout.isatty() else 120
-    return Console(width=width, highlight=False, quiet=display is not None and display.quiet)
+    quiet = display is not None and display.quiet
+    # Paths, labels and titles are no markup, whatever is in them.
+    return Console(width=width, highlight=False, markup=False, emoji=False, quiet=quiet)
 
 
 def errors() -> Console:
     """Where errors go, a line each."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)

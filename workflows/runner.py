@@ -23,7 +23,7 @@ from fnbandit.clock import make_clock
 from fnbandit.config import Config
 from fnbandit.environments import make_environment
 from fnbandit.errors import Interrupted
-from fnbandit.records import RecordWriter, read_run, write_summary
+from fnbandit.records import RecordWriter, aside, read_run, write_summary
 from fnbandit.registry import part_of
 from fnbandit.runs import Run
 from workflows.engines import LocalEngine, make_engine
@@ -33,11 +33,13 @@ from workflows.figures import draw
 from workflows.locks import locked
 from workflows.logs import logged
 from workflows.progress import Progress, short_name
+from workflows.secrets import masked
 from workflows.standing import unfinished
 from workflows.study import Point, Study, load_study
 from workflows.tables import show
 from workflows.tally import Tally
 from workflows.tracking import Tracker
+from workflows.trust import confirm_runs
 
 log = logging.getLogger("fnbandit")
 PACKAGES = ("fnbandit", "torch", "numpy", "pyarrow", "ray", "mlflow")
@@ -91,9 +93,11 @@ def joined(study: Study, overwrite: bool) -> Study:
     if (study.directory / "study.json").exists():
         earlier = load_study(study.directory)
         if overwrite:
-            clear(earlier)
+            clear(earlier, study.settings)
         else:
-            return extended(earlier, study)
+            both = extended(earlier, study)
+            confirm_runs(both, study)
+            return both
     return study
 
 
@@ -167,7 +171,8 @@ class Worker:
         point, settings = self._point, self._study.settings
         run = self._engine.run(point.config, settings.checkpointing(self._study.directory, point.path))
         resolved = {k: v for k, v in dataclasses.asdict(run.config).items() if v is not None}
-        (self._directory / "config.toml").write_text(tomli_w.dumps(resolved))
+        with aside(self._directory / "config.toml") as part:
+            part.write_text(tomli_w.dumps(resolved))
         tally = Tally(run.config)
         facts = self._facts(run)
         self._summarise("running", tally, facts)
@@ -310,6 +315,6 @@ def report(study: Study, console: Console) -> list[Path]:
     for path in figures:
         console.print(f"figure   {path}", soft_wrap=True)
     if study.settings.tracking:
-        store = study.settings.tracking_uri
-        console.print(f"MLflow   {store if store and store.startswith('http') else f'{command()} ui'}")
+        store = masked(study.settings.tracking_uri or "")
+        console.print(f"MLflow   {store if store.startswith('http') else f'{command()} ui'}")
     return figures

@@ -6,11 +6,12 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
 from fnbandit.config import Config
+from workflows.secrets import masked
 from workflows.settings import Settings
 
 VERSION = 2
@@ -47,7 +48,7 @@ class Study:
             "version": VERSION,
             "name": self.name,
             "title": self.title,
-            "settings": {name: value for name, value in settings.items() if name != "out"},
+            "settings": {name: _kept(value) for name, value in settings.items() if name != "out"},
             "points": [dataclasses.asdict(point) for point in self.points],
         }
         path = self.directory / "study.json"
@@ -62,16 +63,39 @@ def load_study(directory: Path) -> Study:
         body = json.loads(path.read_text())
     except FileNotFoundError:
         raise ValueError(f"{directory}: has no study.json; expected the directory of a run, sweep or figure") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is damaged ({error})") from None
     try:
         if body["version"] != VERSION:
             raise ValueError(f"version {body['version']}, expected {VERSION}")
         settings = Settings(**body["settings"], out=directory)
-        points = [Point(**{**point, "config": Config(**point["config"])}) for point in body["points"]]
-        return Study(body["name"], directory, points, settings, body["title"])
+        points = [_point(**point) for point in body["points"]]
+        if not points or len({point.path for point in points}) < len(points):
+            raise ValueError("expected runs, each in a folder of its own")
+        return Study(_text(body["name"]), directory, points, settings, _text(body["title"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: cannot be read ({error})") from None
+
+
+def _point(path: Any, config: Any, label: Any = None, published: Any = None) -> Point:
+    """A run as study.json has it. Whoever wrote that: the run stays in the study's folder."""
+    if isinstance(path, str) and path and not {"\0", "\\"} & set(path):
+        parts = PurePosixPath(path)
+        if not parts.is_absolute() and ".." not in parts.parts and parts.as_posix() == path:
+            number = None if published is None else float(published)
+            return Point(path, Config(**config), _text(label), number)
+    raise ValueError(f"path={path!r}: expected a folder below the study's")
+
+
+def _text(value: Any) -> Any:
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{value!r}: expected a text")
+    return value
+
+
+def _kept(value: Any) -> Any:
+    """A setting as study.json keeps it: without passwords."""
+    return masked(value) if isinstance(value, str) else value
 
 
 def folder_of(values: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from fnbandit.config import Config
 from fnbandit.environments.base import Block, Environment, Stream
 from fnbandit.environments.functions import FunctionEnvironment
+from fnbandit.errors import call_own
 from fnbandit.registry import ENVIRONMENTS, find, is_table
 
 __all__ = ["Block", "Environment", "FunctionEnvironment", "Stream", "as_environment", "make_environment"]
@@ -23,7 +24,7 @@ def make_environment(config: Config) -> Environment:
 def as_environment(config: Config, own: Any) -> Environment:
     """A user's own: an environment, a class that makes one from a config, or a reward function h(x) on the sphere."""
     if isinstance(own, type):
-        own = own(config)
+        own = call_own(f"environment={config.environment!r}", own, config)
     if hasattr(own, "block"):
         missing = [name for name in ("arms", "dim", "domain") if not hasattr(own, name)]
         if missing:

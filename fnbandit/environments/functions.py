@@ -8,6 +8,7 @@ import numpy as np
 
 from fnbandit.config import Config
 from fnbandit.environments.base import Block
+from fnbandit.errors import call_own
 from fnbandit.randomness import BLOCK, Purpose, generator
 
 RewardFunction = Callable[[np.ndarray], np.ndarray]
@@ -59,16 +60,27 @@ class FunctionEnvironment:
         return on_sphere(generator(self._config.seed, Purpose.DOMAIN), count, self.dim)
 
     def _means(self, x: np.ndarray) -> np.ndarray:
-        means = np.asarray(self._function(x))
-        name = self._config.environment
+        """h of rows x, checked: what is a user's own may return, or try to change, anything."""
+        part = f"environment={self._config.environment!r}"
+        x = x.view()
+        x.flags.writeable = False
+        returned = call_own(part, self._function, x)
+        try:
+            means = np.asarray(returned)
+        except Exception as error:
+            raise ValueError(f"{part}: the reward function returned no array ({error})") from None
         if means.shape != (len(x),):
             raise ValueError(
-                f"environment={name!r}: the reward function returned shape {means.shape} for contexts of shape "
+                f"{part}: the reward function returned shape {means.shape} for contexts of shape "
                 f"{x.shape}; expected ({len(x)},)"
             )
-        if not np.issubdtype(means.dtype, np.number) or not np.isfinite(means).all():
+        if means.dtype.kind not in "iuf":
             raise ValueError(
-                f"environment={name!r}: the reward function returned NaN, infinity or no numbers; "
-                "expected one finite number per context"
+                f"{part}: the reward function returned {means.dtype} values; expected one real number per context"
+            )
+        means = means.astype(np.float64, copy=False)
+        if not np.isfinite(means).all():
+            raise ValueError(
+                f"{part}: the reward function returned NaN or infinity; expected one finite number per context"
             )
         return means
