@@ -61,7 +61,9 @@ class Snapshot:
     rounds: list[Round]
 
     def segments(self) -> list[Segment]:
-        """What has happened so far, epoch by epoch."""
+        """What has happened so far, epoch by epoch; where agents have no epochs in common, in one."""
+        if "arms" not in self.agents:
+            return [self._segment()]
         arrays = {name: self.agents[name].T.contiguous().numpy() for name in ("arms", "rewards", "regret")}
         ends = {r.iteration: r for r in self.rounds} | {self.iteration: None}
         ends[self.iteration] = next((r for r in self.rounds if r.iteration == self.iteration), None)
@@ -71,6 +73,16 @@ class Snapshot:
             segments.append(Segment(start, end, trace, ends[end], 0.0))
             start = end
         return segments
+
+    def _segment(self) -> Segment:
+        """What agents have done that do not wait for each other, whose states are each agent's own."""
+
+        def column(name: str) -> np.ndarray:
+            agents = range(self.config.agents)
+            return np.stack([self.agents[f"{agent}.{name}"][: self.iteration].numpy() for agent in agents], axis=1)
+
+        trace = Trace(column("arms"), column("rewards"), column("regret"), self.weight, column("times"))
+        return Segment(0, self.iteration, trace, None, 0.0, events=tuple(self.rounds))
 
 
 class Due:

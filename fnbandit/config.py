@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fnbandit.presets import preset_settings
-from fnbandit.registry import unknown
+from fnbandit.registry import check_together, unknown
 from fnbandit.validation import (
     AggregationName,
     AlgorithmName,
@@ -23,6 +23,7 @@ from fnbandit.validation import (
     Positive,
     Probability,
     Share,
+    StalenessName,
     Theory,
     TriggerName,
     WeightName,
@@ -87,6 +88,12 @@ class Config:
     """Iterations between rounds of trigger=period."""
     round_budget: Count = 50
     """R, the rounds that trigger=budget may spend over the horizon."""
+    async_gain: Positive = 1.0
+    """gamma of trigger=determinant: communicate when det(V + new rows) exceeds 1 + gamma times det V."""
+    staleness: StalenessName = "none"
+    """How uploads of algorithm=fn-ucb-async count in averages: none (all alike), polynomial."""
+    staleness_power: Positive = 0.5
+    """a of staleness=polynomial: an upload counts (1 + others' exchanges since its agent's last one)^-a."""
     aggregation: AggregationName = "mean"
     """How the server combines the networks: mean, median, trimmed-mean, geometric-median."""
     trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
@@ -185,6 +192,7 @@ class Config:
             raise ValueError(f"width={self.width!r}: network=ntk needs an even width")
         if not (self.use_global or self.use_local):
             raise ValueError("use_global=False, use_local=False: one of the two bounds must stay")
+        check_together(self.algorithm, self.trigger, self.diagonal)
         return self
 
     @property

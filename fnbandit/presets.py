@@ -39,6 +39,8 @@ def preset_settings(
         settings["training_rate"] /= hidden_layers
     if algorithm == "dislinucb":
         settings["trigger"] = "logdet"  # its own rule (Wang et al. 2019)
+    if algorithm in ("fn-ucb-async", "fedlinucb"):
+        settings["trigger"] = "determinant"  # theirs (He et al. 2022)
     return settings
 
 
@@ -63,7 +65,7 @@ def tuned(table: bool, algorithm: str) -> dict[str, Any]:
         settings |= {"agents": 5, "regularization": 1.0, "ramp": 100, "training_rate": 0.01}
     else:
         settings |= {"regularization": 0.1, "ramp": 30, "training_rate": 0.03, "training_fade": 30.0}
-    if algorithm.startswith(("linear", "kernel", "dislinucb")):
+    if algorithm.startswith(("linear", "kernel", "dislinucb", "fedlinucb")):
         settings["regularization"] = 1.0
     return settings
 
@@ -91,7 +93,7 @@ def paper(table: bool, algorithm: str) -> dict[str, Any]:
             "exploration_global": 0.1,
             "exploration_local": 0.1 if neural else 0.01,
         }
-    if algorithm.startswith(("linear", "kernel", "dislinucb")):
+    if algorithm.startswith(("linear", "kernel", "dislinucb", "fedlinucb")):
         settings["regularization"] = 1.0
     return settings
 

@@ -38,6 +38,9 @@ MATRICES = ("diagonal", "regularization", "statistics_dtype")
 ROUNDS = ("trigger", "messages", "exploration_global", *MATRICES)
 FEDERATED = (*NETWORKS, *ROUNDS, "weight", "first_iteration_only", "aggregation", "server_momentum",
              "exploration_local", "use_global", "use_local", "aggregate", "reward_unit")  # fmt: skip
+ASYNCHRONOUS_LINEAR = ("trigger", "messages", "exploration_global", "regularization", "statistics_dtype")
+ASYNCHRONOUS = (*NETWORKS, *ASYNCHRONOUS_LINEAR, "weight", "first_iteration_only", "exploration_local", "use_global",
+                "use_local", "aggregate", "reward_unit", "staleness")  # fmt: skip
 NEURAL = (*NETWORKS, *MATRICES, "exploration_local")
 LINEAR = ("exploration_global", "regularization", "statistics_dtype")
 
@@ -50,9 +53,17 @@ ALGORITHMS = {
         "fnbandit.algorithms.fn_ucb:FNUCBLessComm", "FN-UCB (less comm.)",
         "FN-UCB (Less Comm.), Sec. 3.4: one averaged inverse is broadcast", FEDERATED,
     ),
+    "fn-ucb-async": Part(
+        "fnbandit.algorithms.fn_ucb_async:FNUCBAsynchronous", "FN-UCB (async.)",
+        "FN-UCB (Less Comm.) whose agents never wait: each exchanges with the server on its own", ASYNCHRONOUS,
+    ),
     "dislinucb": Part(
         "fnbandit.algorithms.distributed_linear:DisLinUCB", "DisLinUCB",
         "distributed linear UCB (Wang et al. 2019): the same trigger on raw contexts", ROUNDS,
+    ),
+    "fedlinucb": Part(
+        "fnbandit.algorithms.asynchronous:FedLinUCB", "FedLinUCB",
+        "asynchronous federated linear UCB (He et al. 2022) on raw contexts", ASYNCHRONOUS_LINEAR,
     ),
     "neural-ucb": Part(
         "fnbandit.algorithms.neural:NeuralUCB", "Neural UCB",
@@ -115,6 +126,8 @@ TRIGGERS = {
                    "(t - t_last) * log det ratio > D (Alg. 1, line 11)", ("threshold",)),
     "diagonal": Part("fnbandit.rounds.triggers:DiagonalLogDeterminant", "diagonal trigger",
                      "the same on the matrices' diagonals (the paper's experiments)", ("threshold",)),
+    "determinant": Part("fnbandit.rounds.triggers:Determinant", "det",
+                        "a determinant has grown by a factor of 1 + async_gain (He et al. 2022)", ("async_gain",)),
     "always": Part("fnbandit.rounds.triggers:Always", "always communicating", "a round in every iteration"),
     "period": Part("fnbandit.rounds.triggers:Period", "", "a round every `period` iterations", ("period",)),
     "budget": Part("fnbandit.rounds.triggers:Budget", "budget", "at most `round_budget` rounds, by log det gain",
@@ -151,6 +164,12 @@ MESSAGES = {
                       "what agents send, rounded stochastically to message_bits per number", ("message_bits",)),
 }  # fmt: skip
 
+STALENESS = {
+    "none": Part("fnbandit.rounds.staleness:Alike", "", "all uploads count the same"),
+    "polynomial": Part("fnbandit.rounds.staleness:Polynomial", "staleness counts",
+                       "an upload counts (1 + staleness)^-staleness_power", ("staleness_power",)),
+}  # fmt: skip
+
 SPELLS = ("jitter", "away_seconds", "training_pace")
 DRAWN = ("speed", "speed_spread", "slow_share", "slow_factor", "latency", "bandwidth_up", "bandwidth_down",
          "link_spread", "availability", *SPELLS)  # fmt: skip
@@ -174,6 +193,7 @@ KINDS: dict[str, dict[str, Part]] = {
     "aggregation": AGGREGATIONS,
     "messages": MESSAGES,
     "clock": CLOCKS,
+    "staleness": STALENESS,
 }
 """The fields of Config that name a part, and what they accept."""
 
@@ -233,6 +253,17 @@ def check_name(kind: str, name: str) -> None:
     if not own and name not in KINDS[kind]:
         others = ["path/to/table.parquet", "path/to/table.csv"] if kind == "environment" else []
         raise ValueError(unknown(kind, name, [*KINDS[kind], *others, "package.module:Name"]))
+
+
+def check_together(algorithm: str, trigger: str, diagonal: bool) -> None:
+    """Raise one line on what agents that do not wait for each other cannot be asked for."""
+    if algorithm not in ("fn-ucb-async", "fedlinucb"):
+        return
+    if trigger in ("diagonal", "budget"):
+        accepted = ", ".join(name for name in TRIGGERS if name not in ("diagonal", "budget"))
+        raise ValueError(f"trigger={trigger!r}: algorithm={algorithm} accepts {accepted}")
+    if diagonal:
+        raise ValueError(f"diagonal=True: algorithm={algorithm} keeps full matrices")
 
 
 def without_effect(settings: dict[str, Any]) -> dict[str, str]:

@@ -13,6 +13,7 @@ import torch
 
 from fnbandit.algorithms.base import resolve_device
 from fnbandit.assumptions import remarks
+from fnbandit.asynchronous import local_exchanges
 from fnbandit.capacity import check_local
 from fnbandit.checkpoints import CheckpointError, CheckpointStore, Due, Snapshot
 from fnbandit.clock import make_clock
@@ -21,7 +22,7 @@ from fnbandit.environments import Environment, as_environment, make_environment
 from fnbandit.fingerprints import fingerprint
 from fnbandit.network import TangentFeatures
 from fnbandit.presets import THEORY_FIELDS
-from fnbandit.registry import part_of
+from fnbandit.registry import find, part_of
 from fnbandit.results import Result, Round, Segment, collect
 from fnbandit.rounds.server import Server
 from fnbandit.rounds.weights import make_weight
@@ -80,8 +81,9 @@ class Run(ABC):
         if make_weight(self.config).analysed:
             for line in remarks(self.config, self.environment):
                 log.warning("fnbandit: %s", line)
-        clock = make_clock(self.config)
-        self._timeline = Timeline(clock) if clock.shown else None
+        self.clock = make_clock(self.config)
+        self._asynchronous = find("algorithm", self.config.algorithm).asynchronous
+        self._timeline = Timeline(self.clock) if self.clock.shown and not self._asynchronous else None
         self._rounds: list[Round] = []
         self._weight: list[np.ndarray] = []
         self._delivered = 0
@@ -121,7 +123,7 @@ class Run(ABC):
             agents=agents,
             server=server,
             weight=np.concatenate(self._weight)[:iteration],
-            rounds=[r for r in self._rounds if r.iteration <= iteration],
+            rounds=[r for r in self._rounds if self._asynchronous or r.iteration <= iteration],
         )
         self._store.save(self._snapshot)
 
@@ -189,6 +191,9 @@ class LocalRun(Run):
     def segments(self) -> Iterator[Segment]:
         check_local(self.config, self.environment)
         with one_thread():
+            if self._asynchronous:
+                yield from self._exchanges()
+                return
             cohort = LocalCohort(self.config, self.environment, self._groups)
             server = None if cohort.shared is None else Server(self.config, cohort.shared)
             if self._snapshot is not None:
@@ -201,6 +206,20 @@ class LocalRun(Run):
                 yield self._deliver(segment)
                 if self._store and can_save(segment, self.config, server) and due.now():
                     self._save(segment.end, on_host(cohort.state()), on_host(server.state()) if server else {})
+
+    def _exchanges(self) -> Iterator[Segment]:
+        hosts, exchanges = local_exchanges(self.config, self.environment, self.clock, self._groups)
+        if self._snapshot is not None:
+            exchanges.load(self._snapshot.iteration, self._snapshot.server)
+            for host in hosts.hosts:
+                host.load(self._snapshot.iteration, self._snapshot.agents)
+        yield from self._restored()
+        due = Due(self.checkpointing.seconds, self.checkpointing.rounds)
+        for segment in exchanges.segments(hosts):
+            yield self._deliver(segment)
+            if self._store and segment.end < self.config.horizon and due.now():
+                agents, server = exchanges.states(hosts)
+                self._save(segment.end, on_host(agents), on_host(server))
 
 
 def simulate(config: Config, environment: Any = None, groups: int = 1) -> Result:

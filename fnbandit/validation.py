@@ -37,6 +37,7 @@ OptimizerName = Annotated[str, _named("training_optimizer")]
 AggregationName = Annotated[str, _named("aggregation")]
 MessagesName = Annotated[str, _named("messages")]
 ClockName = Annotated[str, _named("clock")]
+StalenessName = Annotated[str, _named("staleness")]
 
 T = TypeVar("T")
 

@@ -24,6 +24,7 @@ LAYERS = [
     {"fnbandit.algorithms"},
     {"fnbandit.results"},
     {"fnbandit.simulation", "fnbandit.timeline"},
+    {"fnbandit.asynchronous"},
     {"fnbandit.dimensions"},
     {"fnbandit.capacity", "fnbandit.checkpoints", "fnbandit.costs", "fnbandit.records", "fnbandit.theory"},
     {"fnbandit.assumptions"},

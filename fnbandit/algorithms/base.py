@@ -67,6 +67,8 @@ class Group(ABC):
     """What its bounds are linear in: the "tangent features" of its network, the "contexts" themselves, or neither"""
     communicates = False
     """Whether its agents take part in rounds"""
+    asynchronous = False
+    """Whether they do so one by one, without waiting for each other"""
     one_group = False
     """Whether all agents must sit in one group, because one learner serves them all"""
 

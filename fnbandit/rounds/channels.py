@@ -41,8 +41,11 @@ class Exact:
         """The size of one agent's upload with so many new rows."""
         return self._whole(contents)
 
-    def down(self, contents: Contents, rows: int) -> Size:
-        """The size of a broadcast in a round that brought so many new rows per agent."""
+    def down(self, contents: Contents, rows: int, total: int | None = None) -> Size:
+        """The size of a broadcast in a round that brought so many new rows per agent, `total` in all.
+
+        Without it all agents have brought as many.
+        """
         return self._whole(contents)
 
     def _whole(self, contents: Contents) -> Size:
@@ -69,10 +72,10 @@ class Factored(Exact):
     def up(self, contents: Contents, rows: int) -> Size:
         return self._size(contents, contents.covariances * self._matrices.factor(self._parameters, rows))
 
-    def down(self, contents: Contents, rows: int) -> Size:
+    def down(self, contents: Contents, rows: int, total: int | None = None) -> Size:
         kind, p = self._matrices, self._parameters
         inverses = kind.triangle(p) if contents.inverses == 1 else contents.inverses * kind.factor(p, rows)
-        factor = kind.factor(p, rows * self._config.agents)
+        factor = kind.factor(p, rows * self._config.agents if total is None else total)
         return self._size(contents, contents.covariances * factor + (inverses if contents.inverses else 0))
 
 

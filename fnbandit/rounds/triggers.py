@@ -98,6 +98,22 @@ class DiagonalLogDeterminant(LogDeterminant):
         return (moment.iteration - moment.last_round) * epoch.diagonal_gain()
 
 
+class Determinant(Trigger):
+    """det V-bar > (1 + gamma) det V_last, however long that took (He et al. 2022); level log(1 + gamma)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.level = self.most_gain = math.log1p(config.async_gain)
+
+    def most_rounds(self, information: float) -> int:
+        """log det V_last grows by more than the level with every round; at most T."""
+        horizon = self._config.horizon
+        return min(horizon, int(information / self.level)) if information < horizon * self.level else horizon
+
+    def measure(self, epoch: Epoch, moment: Moment) -> Tensor:
+        return epoch.gain()
+
+
 class Always(Trigger):
     """A round in every iteration; what it measures is for the record."""
 

@@ -1,0 +1,245 @@
+"""FN-UCB whose agents never wait for each other, n of them at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fnbandit.algorithms.asynchronous import AsynchronousGroup, Found
+from fnbandit.algorithms.base import Scored
+from fnbandit.algorithms.confidence import combined, global_bound, local_bound
+from fnbandit.algorithms.fn_ucb import FNUCBLessComm, root_mean_square
+from fnbandit.config import Config
+from fnbandit.covariance.full import Full
+from fnbandit.environments import Environment
+from fnbandit.memory import Memory, precisions
+from fnbandit.network import Network, TangentFeatures
+from fnbandit.rounds.exchange import Download, Statistics
+from fnbandit.rounds.messages import Upload
+from fnbandit.rounds.weights import make_weight
+from fnbandit.state import State, prefixed, unprefixed
+from fnbandit.training import steps_due, train, training_memory
+
+
+class FNUCBAsynchronous(AsynchronousGroup):
+    """n agents of FN-UCB (Less Comm.), each with the V, B, theta, averaged inverse and alpha of its last download.
+
+    An agent scores its contexts as in Alg. 1, lines 4-7, with its own rows since that download. When the trigger
+    fires it trains, uploads {W_new, B_new, theta_i, alpha_i, what V_local^-1 has lost}, and downloads; no other agent
+    is touched.
+    """
+
+    learns_on = "tangent features"
+
+    def __init__(self, config: Config, environment: Environment, agents: range, shared: Any = None) -> None:
+        super().__init__(config, environment, agents, shared)
+        assert isinstance(self.statistics.lift, TangentFeatures)
+        n = len(agents)
+        self._unit = self.like.new_ones(n, 1)
+        """What bonuses are multiples of"""
+        weight = make_weight(config)
+        self._compares, self._single = weight.compares, weight.numbers == 1
+        # A weight is what it is before anything was broadcast, and what the broadcast adds in proportion.
+        before, after = ([float(weight.at(t, 0, alpha)) for t in range(1, config.horizon + 1)] for alpha in (0.0, 1.0))
+        self._alpha_before = self.like.new_tensor(before)
+        self._alpha_slope = self.like.new_tensor(after) - self._alpha_before
+        self.alphas = self.like.new_zeros(n)
+        """alpha, as downloaded"""
+        self.trained = np.zeros(n, dtype=np.int64)
+        """1 where the downloaded network has been trained"""
+        self.last_trained = np.zeros(n, dtype=np.int64)
+        """Each agent's iteration of its own last training"""
+        self._losses = torch.full((n,), torch.nan, dtype=self.dtype, device=self.device)
+        self._diverged = torch.zeros_like(self._losses)
+        self._steps = np.zeros(n, dtype=np.int64)
+        """Of the training for the present upload"""
+        if config.use_local:
+            self._start_networks(environment)
+
+    def _start_networks(self, environment: Environment) -> None:
+        lift, config = self.statistics.lift, self.config
+        assert isinstance(lift, TangentFeatures)
+        n, p = len(self.agents), self.statistics.parameters
+        self._network = lift.network
+        self._theta_0 = lift.theta_0.to(self.network_dtype)
+        self.theta = self._theta_0.repeat(n, 1)
+        """theta_i [n, p]"""
+        self.thetas = self.theta.clone()
+        """The averaged network, as downloaded, [n, p]"""
+        self.uploaders = np.ones(n, dtype=np.int64)
+        """Agents in the averaged inverse, as downloaded"""
+        self._regularization = config.number("regularization")
+        self._local_scale = config.number("exploration_local") * self._regularization**0.5
+        self._local = [Full(1, p, self._regularization, self.like, lift) for _ in self.agents]
+        """V_local,i"""
+        self._weights = [make_weight(config) for _ in self.agents]
+        for weight, local in zip(self._weights, self._local, strict=True):
+            weight.start(environment, lift, local, 1, self.like)
+        self.caution = self.theta.new_ones(n)
+        """What gradients are multiplied by: 1, and half as much after every divergence"""
+        self.means = self.like.new_zeros(n, config.horizon if self._compares else 0, 2)
+        """What both means said of the arms pulled, before their rewards were seen"""
+
+    @classmethod
+    def make_statistics(cls, config: Config, environment: Environment, like: Tensor) -> Statistics:
+        lift = TangentFeatures(config, environment.dim, like)
+        theta = lift.theta_0.to(getattr(torch, config.network_dtype)) if config.use_local else None
+        return Statistics(config, lift, lift.network.parameter_count, like, FNUCBLessComm.contents(config), theta)
+
+    @classmethod
+    def parameter_count(cls, config: Config, environment: Environment) -> int:
+        return Network(config, environment.dim).parameter_count
+
+    @classmethod
+    def memory(cls, config: Config, environment: Environment) -> Memory:
+        p, real = cls.parameter_count(config, environment), precisions(config)[0]
+        memory = super().memory(config, environment) + training_memory(config, environment)
+        if not config.use_local:
+            return memory
+        # A second matrix for the averaged inverse, and the agent's own.
+        own = p * p + p * p // 2 + 2 * p * min(config.horizon, p // 2)
+        return memory + make_weight(config).memory(environment) + Memory(own * real, 4 * p * p * real)
+
+    # Alg. 1, lines 4-7
+
+    def scores(self, iteration: Any, contexts: Tensor) -> Scored:
+        """(1 - alpha) UCB^a + alpha UCB^b of the active agents' contexts."""
+        index = self._index(self.active)
+        alpha = self._alpha(iteration, index)
+        self.weights[index, self._index(iteration - 1)] = alpha.to(self.weights)
+        found = self.look(contexts)
+        unit = self._unit[index]
+        a = global_bound(found.mean, found.variance, self._scale, False, unit)
+        b = prediction = None
+        if self.config.use_local:
+            prediction = self._predict(index, contexts)
+            b = local_bound(prediction, self._deviation(found.features, index), self._local_scale * unit)
+        values = combined(a if self.config.use_global else None, b, alpha[:, None])
+        return Scored(values, found._replace(prediction=prediction))
+
+    def _alpha(self, iteration: np.ndarray, index: Tensor) -> Tensor:
+        place = self._index(iteration - 1)
+        alpha = self._alpha_before[place] + self._alpha_slope[place] * self.alphas[index]
+        if self.config.first_iteration_only and self.config.use_global:
+            alpha = alpha * self._index((iteration == self.last[self.active] + 1).astype(np.float64)).to(alpha)
+        return alpha
+
+    def _predict(self, index: Tensor, contexts: Tensor) -> Tensor:
+        theta = (self.thetas if self.config.aggregate else self.theta)[index]
+        inputs = self._network.inputs(contexts.to(self.network_dtype))
+        return self._network.predict(theta, inputs).to(self.dtype)
+
+    def _deviation(self, x: Tensor, index: Tensor) -> Tensor:
+        """||x|| in the averaged inverse: I / lambda less what those in the average have lost."""
+        inverses, active = self.statistics.inverses, self.active
+        assert inverses is not None
+        lost = inverses.quadratic(self.inverse_versions[active], x)
+        lost = lost / self._index(self.uploaders[active])[:, None]
+        return (x.square().sum(-1) / self._regularization - lost).clamp_(min=0).sqrt_()
+
+    def learn(self, iteration: Any, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Found) -> None:
+        if self._compares and evidence.prediction is not None:
+            pulled = (torch.arange(len(arms), device=self.device), arms)
+            said = torch.stack([evidence.mean[pulled], evidence.prediction[pulled]], dim=1)
+            self.means[self._index(self.active), self._index(iteration - 1)] = said
+
+    # Alg. 1, lines 14-16
+
+    def steps_of(self, agent: int) -> int:
+        stop, t = self.config.stop_training_after, int(self.done[agent])
+        if not self.config.use_local or (stop is not None and t > stop):
+            return 0
+        return steps_due(self.config, int(self.last_trained[agent]), t)
+
+    def train(self, agents: np.ndarray) -> None:
+        """theta_i of agents that are about to upload; those with as long a history and as many steps together."""
+        steps = np.array([self.steps_of(int(agent)) for agent in agents])
+        self._steps[agents] = steps
+        for t, count in np.unique(np.stack([self.done[agents], steps], axis=1), axis=0):
+            if count:
+                some = agents[(self.done[agents] == t) & (steps == count)]
+                self._train(some, int(t), int(count))
+
+    def _train(self, agents: np.ndarray, t: int, steps: int) -> None:
+        index = self._index(agents)
+        starts = {"initial": self._theta_0.expand(len(agents), -1), "own": self.theta[index],
+                  "aggregate": self.thetas[index]}  # fmt: skip
+        start = starts[self.config.training_start]
+        x = self._network.inputs(self.contexts[index, :t].to(self.network_dtype))
+        x = torch.nn.functional.pad(x, (0, 0, 0, self._network.padded_dim - x.shape[1]))
+        y = self.rewards[index, :t].to(self.network_dtype)
+        unit = self.theta.new_ones(len(agents), 1)
+        if self.config.reward_unit == "rms":
+            unit = root_mean_square(y)
+            # theta_0 stands for a network in this unit, what has been trained for one in the rewards' own.
+            known = {"initial": np.zeros(len(agents)), "own": self.last_trained[agents],
+                     "aggregate": self.trained[agents]}[self.config.training_start] > 0  # fmt: skip
+            start = torch.where(self._index(known)[:, None], self._network.scaled(start, 1 / unit), start)
+            y = y / unit
+        trained = train(self.config, self._network, start, self._theta_0, x, y, steps, self.caution[index])
+        self.theta[index] = self._network.scaled(trained.theta, unit)
+        self.caution[index] = self.caution[index] * (1 - trained.diverged / 2)
+        self._losses[index] = (trained.loss * unit.flatten().square()).to(self._losses)
+        self._diverged[index] = trained.diverged.to(self._diverged)
+        self.last_trained[agents] = t
+
+    def complete(self, agent: int, upload: Upload, rows: Tensor) -> Upload:
+        """Add theta_i, alpha_i and what V_local^-1 has lost."""
+        if not self.config.use_local:
+            return upload
+        one, t = slice(agent, agent + 1), int(self.done[agent])
+        weight, local = self._weights[agent], self._local[agent]
+        for past in range(int(self.last[agent]), t):
+            if self._compares and self.trained[agent]:
+                said = self.means[one, past]
+                weight.observe(said[:, 0], said[:, 1], self.rewards[one, past])
+            if weight.analysed:
+                weight.receive(past + 1, self.ragged.at(np.array([agent]), np.array([past + 1]))[0])
+        change = local.absorb(rows)
+        weight.absorbed(local, change)
+        alpha = weight.upload()
+        theta = self.statistics.channel.theta(self.agents[one], t, self.theta[one], self.thetas[agent])
+        trained = self._steps[agent] > 0
+        report = {"alpha": alpha} if alpha is not None and self._single else {}
+        if trained:
+            steps = torch.full_like(self._losses[one], float(self._steps[agent]))
+            report |= {"loss": self._losses[one].clone(), "steps": steps, "diverged": self._diverged[one].clone()}
+        return dataclasses.replace(upload, theta=theta.clone(), weight=None if alpha is None else alpha.clone(),
+                                   change=change, trained=bool(trained), report=report)  # fmt: skip
+
+    def receive(self, agent: int, download: Download) -> None:
+        super().receive(agent, download)
+        if self.config.reward_unit == "rms":
+            self._unit[agent] = root_mean_square(self.rewards[agent : agent + 1, : self.done[agent]])[0]
+        if download.theta is not None:
+            self.thetas[agent] = download.theta
+            self.alphas[agent] = download.weight
+            self.uploaders[agent] = max(1, download.uploaders)
+            self.trained[agent] = download.trained
+
+    # States
+
+    def agent_tensors(self) -> list[str]:
+        names = [*super().agent_tensors(), "_unit"]
+        return [*names, "alphas", "theta", "thetas", "caution", "means"] if self.config.use_local else names
+
+    def agent_numbers(self) -> list[str]:
+        names = super().agent_numbers()
+        return [*names, "trained", "last_trained", "uploaders"] if self.config.use_local else names
+
+    def agent_state(self, agent: int) -> State:
+        state = super().agent_state(agent)
+        if self.config.use_local:
+            state |= prefixed("local", self._local[agent].state())
+            state |= prefixed("weight", self._weights[agent].state())
+        return state
+
+    def load_agent(self, agent: int, state: State) -> None:
+        super().load_agent(agent, state)
+        if self.config.use_local:
+            self._local[agent].load(unprefixed("local", state))
+            self._weights[agent].load(unprefixed("weight", state))

@@ -1,0 +1,36 @@
+"""The stream of tensors that agents read who are in different iterations."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fnbandit.environments.base import Environment
+from fnbandit.randomness import BLOCK
+
+
+class RaggedStream:
+    """Contexts, means and noise of n agents, each in its own iteration. Each has its own block at hand."""
+
+    def __init__(self, environment: Environment, agents: range, dtype: torch.dtype, device: torch.device) -> None:
+        self._environment, self._agents = environment, agents
+        n, arms, dim = len(agents), environment.arms, environment.dim
+        self._contexts = torch.empty(n, BLOCK, arms, dim, dtype=dtype, device=device)
+        self._means = self._contexts.new_empty(n, BLOCK, arms)
+        self._noise = self._contexts.new_empty(n, BLOCK)
+        self._blocks = np.full(n, -1)
+
+    def at(self, active: np.ndarray, iterations: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """Contexts [n', arms, dim], means [n', arms] and noise [n'] of some agents (indices) in an iteration each."""
+        blocks, offsets = np.divmod(iterations - 1, BLOCK)
+        for place in np.flatnonzero(self._blocks[active] != blocks):
+            agent = int(active[place])
+            block = self._environment.block(self._agents[agent], int(blocks[place]))
+            self._contexts[agent] = torch.from_numpy(block.contexts)
+            self._means[agent] = torch.from_numpy(block.means)
+            self._noise[agent] = torch.from_numpy(block.noise)
+            self._blocks[agent] = blocks[place]
+        index = torch.from_numpy(active).to(self._contexts.device)
+        places = torch.from_numpy(offsets).to(self._contexts.device)
+        return self._contexts[index, places], self._means[index, places], self._noise[index, places]

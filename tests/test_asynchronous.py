@@ -1,0 +1,154 @@
+"""Asynchronous runs: versions of a matrix, the same bits in any grouping and after a resume, records, refusals."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers import LIKE, assert_same, interrupt, rows
+
+from fnbandit import Config, simulate
+from fnbandit.covariance.versions import OwnRows, Versions, chunk_rows, room
+from fnbandit.records import read_run
+from fnbandit.runs import Checkpointing, LocalRun
+from workflows.command_line import main
+
+SMALL = {
+    "agents": 5, "horizon": 40, "dim": 4, "width": 6, "trigger": "determinant", "async_gain": 5.0, "training_steps": 5,
+    "clock": "lognormal", "latency": 0.2, "jitter": 0.3, "availability": 0.9, "away_seconds": 1.0, "slow_share": 0.2,
+}  # fmt: skip
+CASES = [
+    {"algorithm": "fn-ucb-async"},
+    {"algorithm": "fn-ucb-async", "weight": "earned", "reward_unit": "rms", "training_optimizer": "adam"},
+    {"algorithm": "fn-ucb-async", "weight": "theory", "domain_sample": 20, "staleness": "polynomial"},
+    {"algorithm": "fn-ucb-async", "messages": "quantized", "trigger": "period", "period": 3},
+    {"algorithm": "fedlinucb", "async_gain": 0.3},
+]
+
+
+def test_every_version_of_a_matrix_is_its_first_rows():
+    p, constant, sign = 20, 0.5, -0.01
+    versions = Versions(p, LIKE, constant, sign)
+    log = rows(4 * chunk_rows(p) + 3, p)
+    for part in log.split(5):
+        versions.append(part)
+    asked = np.array([0, 3, chunk_rows(p), chunk_rows(p) + 2, 2 * chunk_rows(p) - 1, len(log)])
+    x = rows(len(asked), 3, p, seed=1)
+    found = versions.product(asked, *versions.meet(asked, x))
+    quadratic = versions.quadratic(asked, x)
+    for version, point, product, value in zip(asked, x, found, quadratic, strict=True):
+        matrix = constant * torch.eye(p, dtype=torch.float64) + sign * log[:version].T @ log[:version]
+        torch.testing.assert_close(product, point @ matrix)
+        torch.testing.assert_close(value, (point @ matrix * point).sum(1))
+
+
+def test_versions_that_nobody_holds_are_forgotten():
+    versions = Versions(20, LIKE, 1.0, -0.01)
+    versions.append(rows(100, 20))
+    assert len([name for name in versions.state() if name.endswith("log")]) == 1 + 100 // chunk_rows(20)
+    versions.keep(np.array([17, 99]))
+    kept = [name for name in versions.state() if name.endswith("log")]
+    assert kept == [
+        f"{base}.log" for base in sorted({17 // chunk_rows(20), 99 // chunk_rows(20), 100 // chunk_rows(20)})
+    ]
+    copy = Versions(20, LIKE, 1.0, -0.01)
+    copy.load(versions.state())
+    x = rows(2, 3, 20, seed=2)
+    assert torch.equal(copy.quadratic(np.array([17, 99]), x), versions.quadratic(np.array([17, 99]), x))
+
+
+def test_own_rows_lower_the_inverse():
+    """Against V^-1 = I: rows z of (I + G^T G)^-1, as many as an agent has."""
+    p, counts = 6, [0, 3, 11]
+    own = OwnRows(3, p, LIKE)
+    inverses = [torch.eye(p, dtype=torch.float64) for _ in counts]
+    for place in range(max(counts)):
+        active = np.array([agent for agent, count in enumerate(counts) if place < count])
+        x = rows(len(active), 2, p, seed=place)
+        _, less, parts = own.evaluate(active, x)
+        arms = torch.ones(len(active), dtype=torch.int64)
+        solved = own.lowered(active, x[:, 1].clone(), arms, parts)
+        variance = (x * x).sum(-1)[:, 1] - less[:, 1]
+        for row, agent in enumerate(active):
+            torch.testing.assert_close(solved[row], inverses[agent] @ x[row, 1])
+            torch.testing.assert_close(variance[row], x[row, 1] @ inverses[agent] @ x[row, 1])
+            inverses[agent] = torch.linalg.inv(torch.linalg.inv(inverses[agent]) + torch.outer(x[row, 1], x[row, 1]))
+        own.append(active, solved / (1 + variance).sqrt()[:, None], torch.zeros(len(active), dtype=torch.float64))
+    assert own.lengths.tolist() == counts
+    own.reset(2)
+    assert not own.evaluate(np.array([2]), rows(1, 2, p))[1].any()
+
+
+def test_room():
+    assert room(np.array([0, 1, 8, 9, 32, 33, 200])).tolist() == [0, 8, 8, 32, 32, 128, 512]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_same_bits_in_any_grouping_and_after_a_resume(case, tmp_path):
+    config = Config(**SMALL | case)
+    whole = simulate(config)
+    assert len(whole.round_records) > 20
+    grouped = simulate(config, groups=3)
+    interrupt(config, tmp_path, 7)
+    resumed = LocalRun(config, Checkpointing(str(tmp_path)), resume=True, groups=2).result()
+    for other in (grouped, resumed):
+        assert_same(whole, other)
+        np.testing.assert_array_equal(whole.times, other.times)
+
+
+def test_time_goes_somewhere():
+    result = simulate(Config(**SMALL | CASES[0]))
+    for agent in range(5):
+        own = [r.times for r in result.round_records if r.agent == agent]
+        # Up to its last answer's departure an agent has computed, sent, been away, and never waited.
+        spent = sum(t.computing + t.sending + t.away for t in own)
+        assert all(t.waiting == 0 for t in own)
+        down = result.round_records[0].cost.bytes_down / 5e6 + 0.2
+        assert own[-1].time == pytest.approx(spent - down)
+    assert sum(t.times.away for t in result.round_records) > 0
+    assert [r.times.time for r in result.round_records] == sorted(r.times.time for r in result.round_records)
+
+
+def test_factored_messages_count_what_is_new_to_the_agent():
+    config = Config(**SMALL | {"algorithm": "fedlinucb", "messages": "factored", "clock": "none", "dim": 10})
+    seen, known = 0, dict.fromkeys(range(5), 0)
+    for record in simulate(config).round_records:
+        k, p = record.length, 10
+        seen += k
+        news = min(seen - known[record.agent], p)
+        known[record.agent] = seen
+        assert record.cost.numbers_up == min(k, p) * (2 * p - min(k, p) + 1) // 2 + p
+        assert record.cost.numbers_down == news * (2 * p - news + 1) // 2 + p
+
+
+def test_records_of_events(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = "run --algorithm fn-ucb-async --agents 3 --horizon 25 --clock lognormal --engine local --no-tracking"
+    assert main([*command.split(), "--out", "here"]) == 0
+    record = read_run("here")
+    rounds = record.rounds.to_pylist()
+    assert {row["agent"] for row in rounds} == {0, 1, 2}
+    assert all(row["triggered"] == [row["agent"]] and row["staleness"] >= 0 and row["time"] > 0 for row in rounds)
+    assert all(row["waiting"] == 0 and row["computing"] > 0 and row["bytes_up"] > 0 for row in rounds)
+    assert len(record.trace) == 75 and min(record.trace.column("time").to_pylist()) > 0
+    summary = json.loads((tmp_path / "here" / "summary.json").read_text())
+    assert summary["rounds"] == len(rounds) and summary["status"] == "finished"
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"trigger": "budget"}, "trigger='budget': algorithm=fn-ucb-async accepts logdet, determinant, always, period"),
+    ({"trigger": "diagonal"}, "trigger='diagonal': algorithm=fn-ucb-async accepts"),
+    ({"diagonal": True}, "diagonal=True: algorithm=fn-ucb-async keeps full matrices"),
+])  # fmt: skip
+def test_what_asynchronous_agents_cannot_do(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Config(algorithm="fn-ucb-async", **settings)
+
+
+def test_staleness_counts():
+    config = Config(**SMALL | {"algorithm": "fn-ucb-async"})
+    alike, less = simulate(config), simulate(config.replace(staleness="polynomial"))
+    assert max(r.staleness for r in alike.round_records) > 3
+    assert not np.array_equal(alike.theta, less.theta)
