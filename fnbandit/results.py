@@ -101,6 +101,8 @@ class Segment:
     """theta_sync,NN, with the last segment of a simulation"""
     events: tuple[Round, ...] = ()
     """Exchanges of single agents, in the server's order, where agents do not wait for each other"""
+    before: int = 0
+    """How many there were before them"""
 
     @property
     def rounds(self) -> tuple[Round, ...]:

@@ -23,7 +23,7 @@ LAYERS = [
     {"fnbandit.rounds", "fnbandit.training"},
     {"fnbandit.algorithms"},
     {"fnbandit.results"},
-    {"fnbandit.simulation", "fnbandit.timeline"},
+    {"fnbandit.simulation", "fnbandit.timeline", "fnbandit.hosts"},
     {"fnbandit.asynchronous"},
     {"fnbandit.dimensions"},
     {"fnbandit.capacity", "fnbandit.checkpoints", "fnbandit.costs", "fnbandit.records", "fnbandit.theory"},

@@ -15,8 +15,8 @@ from fnbandit.covariance.versions import OwnRows
 from fnbandit.environments import Environment
 from fnbandit.environments.ragged import RaggedStream
 from fnbandit.memory import Memory, precisions
-from fnbandit.rounds.exchange import Download, Statistics
-from fnbandit.rounds.messages import Contents, Upload
+from fnbandit.rounds.exchange import AgentUpload, Download, Statistics
+from fnbandit.rounds.messages import Contents
 from fnbandit.rounds.triggers import Moment
 from fnbandit.state import State
 
@@ -182,17 +182,17 @@ class AsynchronousGroup(Group):
     def train(self, agents: np.ndarray) -> None:
         """What agents (indices in the group) do before they upload."""
 
-    def upload(self, agent: int) -> Upload:
-        """What an agent sends: W_new and B_new, its tensors [1, ..]."""
+    def upload(self, agent: int) -> AgentUpload:
+        """What an agent sends: W_new and B_new, and what an algorithm adds."""
         t, last, channel = int(self.done[agent]), int(self.last[agent]), self.statistics.channel
         who = self.agents[agent : agent + 1]
         contexts = self.contexts[agent : agent + 1, last:t]
         rows = channel.rows(who, t, contexts)
         moments = torch.bmm(self.rewards[agent : agent + 1, None, last:t], self.statistics.lift(contexts)).squeeze(1)
-        measure = self._measure(np.array([agent]))
-        return self.complete(agent, Upload(measure, rows, channel.moments(who, t, moments)), rows)
+        measure = float(self._measure(np.array([agent]))[0])
+        return self.complete(agent, AgentUpload(measure, rows[0].clone(), channel.moments(who, t, moments)[0]))
 
-    def complete(self, agent: int, upload: Upload, rows: Tensor) -> Upload:
+    def complete(self, agent: int, upload: AgentUpload) -> AgentUpload:
         """An upload with what an algorithm sends beside W_new and B_new."""
         return upload
 

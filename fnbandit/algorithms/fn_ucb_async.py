@@ -18,8 +18,7 @@ from fnbandit.covariance.full import Full
 from fnbandit.environments import Environment
 from fnbandit.memory import Memory, precisions
 from fnbandit.network import Network, TangentFeatures
-from fnbandit.rounds.exchange import Download, Statistics
-from fnbandit.rounds.messages import Upload
+from fnbandit.rounds.exchange import AgentUpload, Download, Statistics
 from fnbandit.rounds.weights import make_weight
 from fnbandit.state import State, prefixed, unprefixed
 from fnbandit.training import steps_due, train, training_memory
@@ -187,7 +186,7 @@ class FNUCBAsynchronous(AsynchronousGroup):
         self._diverged[index] = trained.diverged.to(self._diverged)
         self.last_trained[agents] = t
 
-    def complete(self, agent: int, upload: Upload, rows: Tensor) -> Upload:
+    def complete(self, agent: int, upload: AgentUpload) -> AgentUpload:
         """Add theta_i, alpha_i and what V_local^-1 has lost."""
         if not self.config.use_local:
             return upload
@@ -199,17 +198,17 @@ class FNUCBAsynchronous(AsynchronousGroup):
                 weight.observe(said[:, 0], said[:, 1], self.rewards[one, past])
             if weight.analysed:
                 weight.receive(past + 1, self.ragged.at(np.array([agent]), np.array([past + 1]))[0])
-        change = local.absorb(rows)
+        change = local.absorb(upload.news[None])
         weight.absorbed(local, change)
         alpha = weight.upload()
         theta = self.statistics.channel.theta(self.agents[one], t, self.theta[one], self.thetas[agent])
         trained = self._steps[agent] > 0
-        report = {"alpha": alpha} if alpha is not None and self._single else {}
+        report = {"alpha": float(alpha[0])} if alpha is not None and self._single else {}
         if trained:
-            steps = torch.full_like(self._losses[one], float(self._steps[agent]))
-            report |= {"loss": self._losses[one].clone(), "steps": steps, "diverged": self._diverged[one].clone()}
-        return dataclasses.replace(upload, theta=theta.clone(), weight=None if alpha is None else alpha.clone(),
-                                   change=change, trained=bool(trained), report=report)  # fmt: skip
+            report |= {"loss": float(self._losses[agent]), "steps": float(self._steps[agent]),
+                       "diverged": float(self._diverged[agent])}  # fmt: skip
+        return dataclasses.replace(upload, theta=theta[0].clone(), weight=None if alpha is None else alpha[0].clone(),
+                                   change=change[0], trained=bool(trained), report=report)  # fmt: skip
 
     def receive(self, agent: int, download: Download) -> None:
         super().receive(agent, download)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -14,10 +14,32 @@ from fnbandit.covariance.full import CHUNK, change_of
 from fnbandit.covariance.versions import Versions
 from fnbandit.registry import find
 from fnbandit.rounds.channels import Exact
-from fnbandit.rounds.messages import Contents, Cost, Upload
+from fnbandit.rounds.messages import Contents, Cost
 from fnbandit.rounds.triggers import Trigger
 from fnbandit.rounds.weights import make_weight
 from fnbandit.state import State, prefixed, unprefixed
+
+
+@dataclass(frozen=True)
+class AgentUpload:
+    """What one agent sends, with k observations since its last exchange."""
+
+    measure: float
+    """What the trigger compares with its level"""
+    news: Tensor
+    """W_new: the contexts whose features are its rows [k, dim], or the rows [k, p]"""
+    moments: Tensor
+    """B_new [p]"""
+    theta: Tensor | None = None
+    """theta_i [p]"""
+    weight: Tensor | None = None
+    """alpha_i, a number, or [r] where it is made of several"""
+    change: Tensor | None = None
+    """What V_local^-1 has lost, as rows [k, p]"""
+    trained: bool = False
+    """Whether theta_i has been trained for this upload"""
+    report: dict[str, float] = field(default_factory=dict)
+    """Quantities for the record (see `results.QUANTITIES`)"""
 
 
 @dataclass(frozen=True)
@@ -122,26 +144,25 @@ class ExchangeServer:
         """Others' exchanges since the agent's last one."""
         return int(self.exchanges - self.heard[agent])
 
-    def take(self, agent: int, upload: Upload) -> Download:
-        """One agent's upload, its tensors [1, ..]."""
+    def take(self, agent: int, upload: AgentUpload) -> Download:
+        """Take in one agent's upload; the answer."""
         weight = self._weigh(self.staleness(agent))
         self.exchanges += 1
         self.heard[agent] = self.exchanges
-        assert upload.news is not None and upload.moments is not None
-        solution = self._absorb(upload.news, upload.moments[0])
+        solution = self._absorb(upload.news[None], upload.moments)
         version, inverses = self.statistics.covariance.latest, self.statistics.inverses
         if inverses is None or upload.theta is None or upload.change is None or self.theta is None:
             return Download(agent, version, solution)
-        inverses.append(upload.change[0] * weight**0.5)
+        inverses.append(upload.change * weight**0.5)
         self._shares[agent] = weight
-        self._thetas[agent] = upload.theta[0]
+        self._thetas[agent] = upload.theta
         self._trained |= upload.trained
         there = torch.nonzero(self._shares).flatten()
         shares = self._shares[there].to(self._thetas)
         self.theta = (shares[:, None] * self._thetas[there]).sum(0) / shares.sum()
         alpha: Tensor | float = 0.0
         if upload.weight is not None:
-            self._alphas[agent] = upload.weight[0]
+            self._alphas[agent] = upload.weight
             alpha = self._weight.combine(self._alphas[there])
         return Download(agent, version, solution, self.theta, alpha, inverses.latest, len(there), self._trained)
 
