@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,13 @@ class Part:
     """Fields of Config that matter with it, and not with every other part of its kind"""
 
 
-NETWORKS = ("network", "width", "hidden_layers", "initialization", "network_dtype", "training_optimizer",
-            "training_loss", "training_steps", "training_rate", "training_schedule", "training_fade", "training_decay",
-            "training_start", "stop_training_after")  # fmt: skip
+TRAINING = ("training_optimizer", "training_loss", "training_steps", "training_rate", "training_schedule",
+            "training_fade", "training_decay", "training_start", "stop_training_after")  # fmt: skip
+NETWORKS = ("network", "width", "hidden_layers", "initialization", "network_dtype", *TRAINING)
+AUTOMATIC = ("training_effort", "training_cap", "training_least")
+UCB_B = (*TRAINING, *AUTOMATIC, "weight", "first_iteration_only", "aggregation", "server_momentum", "aggregate",
+         "exploration_local", "network_dtype")  # fmt: skip
+BOUNDS = ("norm_bound", "noise_bound", "delta")
 MATRICES = ("diagonal", "regularization", "statistics_dtype")
 ROUNDS = ("trigger", "messages", "exploration_global", *MATRICES)
 FEDERATED = (*NETWORKS, *ROUNDS, "weight", "first_iteration_only", "aggregation", "server_momentum",
@@ -76,7 +80,7 @@ ALGORITHMS = {
     "neural-epsilon-greedy": Part(
         "fnbandit.algorithms.epsilon_greedy:NeuralEpsilonGreedy", "Neural ε-greedy",
         "a network's best guess, a random arm with probability epsilon, one learner per agent",
-        (*NETWORKS, "regularization", "epsilon"),
+        (*NETWORKS, "regularization", "statistics_dtype", "epsilon"),
     ),
     "linear-ucb": Part(
         "fnbandit.algorithms.linear:LinearUCB", "Linear UCB",
@@ -100,7 +104,7 @@ ALGORITHMS = {
     ),
     "random": Part(
         "fnbandit.algorithms.uniform:Uniform", "random",
-        "a random arm in every iteration: what learning is judged by",
+        "a random arm in every iteration: what learning is judged by", ("statistics_dtype",),
     ),
 }  # fmt: skip
 
@@ -282,7 +286,47 @@ def without_effect(settings: dict[str, Any]) -> dict[str, str]:
             idle |= dict.fromkeys(optional - set(part_of(kind, name).fields), f"{kind}={name}")
         elif kind == "environment":
             idle |= dict.fromkeys(optional - set(FUNCTION), f"{kind}={name}")
+        for reason, fields in _idle_with(settings, idle):
+            for field in fields:
+                idle.setdefault(field, reason)
     return idle
+
+
+def _idle_with(settings: dict[str, Any], idle: dict[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Values that make other fields idle, whatever the parts are: the choice and the fields."""
+
+    def chosen(field: str, *values: Any) -> bool:
+        return field in settings and any(settings[field] is value or settings[field] == value for value in values)
+
+    if chosen("slow_share", 0):
+        yield "slow_share=0", ("slow_factor",)
+    if chosen("availability", 1):
+        yield "availability=1", ("away_seconds",)
+    if str(settings.get("algorithm")) not in ALGORITHMS:
+        return  # An own one may look at any field.
+    if chosen("use_local", False):
+        yield "use_local=false", UCB_B
+    if chosen("use_global", False):
+        yield "use_global=false", ("exploration_global", "weight", "first_iteration_only")
+    if chosen("aggregate", False) and not chosen("training_start", "aggregate"):
+        yield "aggregate=false", ("aggregation", "server_momentum")
+    steps = settings.get("training_steps", "auto")
+    if "training_steps" in idle:
+        yield idle["training_steps"], AUTOMATIC
+    elif steps != "auto":
+        yield f"training_steps={steps}", AUTOMATIC
+    if steps == 0:
+        yield "training_steps=0", tuple(name for name in TRAINING if name != "training_steps")
+    if chosen("network", "ntk"):
+        yield "network=ntk", ("initialization",)
+    if chosen("hidden_layers", 1):
+        yield "hidden_layers=1", ("initialization",)
+
+
+def without_theory(settings: dict[str, Any]) -> dict[str, str]:
+    """Fields of the theory alone that nothing asks for: no other field is 'theory', and no weight is the theory's."""
+    asks = [name for name, value in settings.items() if value == "theory" and name not in BOUNDS]
+    return {} if asks else dict.fromkeys(BOUNDS, "no field that is 'theory'")
 
 
 def unknown(field: str, value: object, accepted: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import os
 import tomllib
 from collections.abc import Sequence
 from dataclasses import field
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import tyro
 
 from fnbandit.config import FIELDS, Config
-from fnbandit.registry import unknown, without_effect
+from fnbandit.registry import BOUNDS, is_table, unknown, without_effect, without_theory
 from fnbandit.validation import Count, settings
 from workflows.flags import composed, flag_types, parse_lists
 from workflows.output import Display
@@ -77,6 +78,8 @@ def requested(program: str, argv: Sequence[str], lists: bool, kind: type[Kind]) 
     seeds = asked.seeds if isinstance(asked, Arguments) else 1
     points, idle = product(asked.preset, fields)
     for name, reason in idle.items():
+        if name in BOUNDS and not issubclass(kind, Arguments):
+            continue  # `theory` shows what they lead to
         if name in flags:
             raise ValueError(f"{name}: has no effect with {reason}")
         log.warning("fnbandit: %s: %s has no effect with %s", parsed.file, name, reason)
@@ -96,14 +99,21 @@ def product(preset: str, fields: dict[str, list[Any]]) -> tuple[list[Point], dic
     reasons: list[dict[str, str]] = []
     for values in itertools.product(*fields.values()):
         chosen = dict(zip(fields, values, strict=True))
-        idle = without_effect(dataclasses.asdict(Config.preset(preset, **chosen)))
+        whole = dataclasses.asdict(Config.preset(preset, **chosen))
+        idle = without_effect(whole) | without_theory(whole)
         matters = {name: value for name, value in chosen.items() if name not in axes or name not in idle}
         config = Config.preset(preset, **matters)
         folder = folder_of({name: getattr(config, name) for name in axes if name in matters and name != "seed"})
-        points[Point(folder if axes else ".", config)] = None
+        points[Point(folder if axes else ".", absolute(config))] = None
         reasons.append(idle)
     never = [name for name in fields if all(name in idle for idle in reasons)]
     return list(points), {name: ", ".join(dict.fromkeys(idle[name] for idle in reasons)) for name in never}
+
+
+def absolute(config: Config) -> Config:
+    """With the tables' paths from the root on: a study is resumed from anywhere."""
+    tables = {name: getattr(config, name) for name in ("environment", "clock_table")}
+    return config.replace(**{name: os.path.abspath(path) for name, path in tables.items() if path and is_table(path)})
 
 
 def read_settings(path: Path) -> dict[str, list[Any]]:
