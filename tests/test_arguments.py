@@ -8,7 +8,7 @@ import os
 import pytest
 
 from fnbandit import Config, read_run
-from workflows.arguments import Arguments, requested
+from workflows.arguments import Arguments, ConfigArguments, requested
 from workflows.command_line import main
 
 
@@ -83,6 +83,16 @@ def refused(argv, capsys):
         ("run --trigger logdet --period 5", "period: has no effect with trigger=logdet"),
         ("run --algorithm neural-ucb --period 5", "period: has no effect with algorithm=neural-ucb"),
         ("run --environment shuttle --dim 5", "dim: has no effect with environment=shuttle"),
+        ("run --aggregation median --no-aggregate --training-start own", "aggregation: has no effect with aggregate=f"),
+        ("run --weight theory --no-use-local", "weight: has no effect with use_local=false"),
+        ("sweep --ramp 3,4 --no-use-global", "ramp: has no effect with use_global=false"),
+        ("run --preset paper --training-cap 10", "training_cap: has no effect with training_steps=30"),
+        ("run --algorithm linear-ucb --training-least 9", "training_least: has no effect with algorithm=linear-ucb"),
+        ("sweep --weight-value 0.1,0.2", "weight_value: has no effect with weight=earned"),
+        ("run --norm-bound 2", "norm_bound: has no effect with no field that is 'theory'"),
+        ("sweep --delta 0.1,0.2", "delta: has no effect with no field that is 'theory'"),
+        ("run --initialization normal", "initialization: has no effect with hidden_layers=1"),
+        ("run --training-steps 0 --training-rate 1", "training_rate: has no effect with training_steps=0"),
         ("sweep --trigger always,period --threshold 4", "threshold: has no effect with trigger=always, trigger=period"),
     ],
 )
@@ -228,6 +238,17 @@ def test_a_file_may_have_fields_without_effect(tmp_path, caplog, threshold):
         caplog.clear()
         sweep("shared.toml", "--trigger", "logdet")
         assert not caplog.messages
+
+
+def test_bounds_of_the_theory_count_where_something_asks_for_them():
+    assert run("--norm-bound", "2", "--threshold", "theory", "--trigger", "logdet").norm_bound == 2.0
+    assert requested("fnbandit theory", ["--norm-bound", "2"], False, ConfigArguments).points[0].config.norm_bound == 2
+
+
+def test_paths_are_stored_from_the_root_on(tmp_path):
+    assert run("--environment", "data/a.csv").environment == str(tmp_path / "data" / "a.csv")
+    asked = requested("fnbandit run", ["--checkpoint", "there"], False, Arguments).asked
+    assert asked.settings.checkpoint == str(tmp_path / "there")
 
 
 def test_values_that_no_folder_can_be_called_are_quoted():

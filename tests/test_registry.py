@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
 
+from fnbandit import Config, simulate
 from fnbandit.config import FIELDS
 from fnbandit.registry import KINDS, check_name, find, part_of, without_effect
 
@@ -61,3 +65,36 @@ def test_parts_of_a_part_without_effect_have_none():
 def test_nothing_is_known_of_own_parts():
     idle = without_effect({"algorithm": "mine:Best", "environment": "mine:reward", "trigger": "mine:Moon"})
     assert idle.keys() == {"label", "standardization", "wheel_delta"}
+
+
+OTHERS = {
+    "aggregate": False, "aggregation": "median", "exploration_global": 3.0, "exploration_local": 3.0,
+    "first_iteration_only": True, "initialization": "normal", "network_dtype": "float64", "server_momentum": 0.5,
+    "stop_training_after": 5, "training_cap": 7, "training_decay": 2.0, "training_effort": 9.0, "training_fade": 3.0,
+    "training_least": 3, "training_loss": "paper", "training_optimizer": "adam", "training_rate": 0.02,
+    "training_schedule": "linear", "training_start": "initial", "training_steps": 3, "weight": "constant",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"use_local": False}, "use_local=false"),
+        ({"use_global": False}, "use_global=false"),
+        ({"aggregate": False, "training_start": "own"}, "aggregate=false"),
+        ({"training_steps": 0}, "training_steps=0"),
+        ({"training_steps": 5}, "training_steps=5"),
+        ({"hidden_layers": 1}, "hidden_layers=1"),
+    ],
+)
+def test_fields_that_are_called_idle_change_nothing(fields, reason):
+    base = Config(agents=2, horizon=14, width=4, dim=3, trigger="period", period=4, **fields)
+    idle = [name for name, why in without_effect(dataclasses.asdict(base)).items() if why == reason]
+    assert idle
+    expected = simulate(base)
+    for name in idle:
+        if name in OTHERS:
+            found = simulate(base.replace(**{name: OTHERS[name]}))
+            assert np.array_equal(found.arms, expected.arms) and np.array_equal(found.rewards, expected.rewards), name
+            assert found.rounds == expected.rounds and found.communication.total == expected.communication.total, name
+    assert set(idle) - set(OTHERS) <= {"ramp", "weight_value", "domain_sample", "received_sample", "trim"}

@@ -74,6 +74,8 @@ def requested(program: str, argv: Sequence[str], lists: bool, kind: type[Kind]) 
         _check_values(name, several, lists)
     fields = {name: several for name, several in values.items() if name in FIELDS}
     others = {name: several[0] for name, several in values.items() if name not in FIELDS}
+    if "://" not in (checkpoint := others.get("checkpoint", "://")):
+        others["checkpoint"] = os.path.abspath(checkpoint)
     asked = composed(kind, others)
     seeds = asked.seeds if isinstance(asked, Arguments) else 1
     points, idle = product(asked.preset, fields)
