@@ -251,12 +251,36 @@ def first_iteration(engine: str, target: float) -> Line:
     return Line(f"seconds to the first iteration, engine {engine}", seconds, f"under {target:g}", seconds < target)
 
 
+def study_seconds(engine: str, *arguments: str) -> float:
+    """Seconds of a sweep from its command to its end, with all that it leaves behind."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "workflows.sweep", "--engine", engine, "--out", "runs", *arguments]
+        began = time.perf_counter()
+        subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
+        return time.perf_counter() - began
+
+
+def sweep_against_local() -> Line:
+    """24 runs side by side on Ray, its start included, over the same in one process."""
+    asked = ("--environment", "cosine", "--agents", "10", "--horizon", "300", "--trigger", "logdet",
+             "--threshold", "2.5,5", "--seeds", "12")  # fmt: skip
+    there, here = study_seconds("ray", *asked), study_seconds("local", *asked)
+    note = f"{there:.0f} s against {here:.0f} s: cosine N=10, T=300, two values of D, 12 seeds, {os.cpu_count()} cores"
+    return Line("sweep of 24 runs on Ray against local", there / here, "at most 0.65", there / here <= 0.65, note)
+
+
+def two_hundred_runs() -> Line:
+    seconds = study_seconds("ray", "--agents", "2", "--horizon", "5", "--threshold", "2.5,5", "--trigger", "logdet",
+                            "--seeds", "100")  # fmt: skip
+    return Line("200 runs of T=5 on Ray: seconds", seconds, "under 60", seconds < 60, "cosine N=2, tracked in MLflow")
+
+
 def first_iteration_local() -> Line:
     return first_iteration("local", 4)
 
 
 def first_iteration_ray() -> Line:
-    return first_iteration("ray", 12)
+    return first_iteration("ray", 5)
 
 
 BENCHMARKS: dict[str, Callable[[], Line]] = {
@@ -273,6 +297,8 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "growth": growth,
     "thousand-agents": thousand_agents,
     "ten-thousand-agents": ten_thousand_agents,
+    "sweep": sweep_against_local,
+    "two-hundred-runs": two_hundred_runs,
     "first-iteration-local": first_iteration_local,
     "first-iteration-ray": first_iteration_ray,
 }

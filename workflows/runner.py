@@ -29,7 +29,6 @@ from fnbandit.runs import Run
 from workflows.engines import LocalEngine, make_engine
 from workflows.extension import clear, extended
 from workflows.failures import Failure, command, resume_command, tell
-from workflows.figures import draw
 from workflows.locks import locked
 from workflows.logs import logged
 from workflows.progress import Progress, short_name
@@ -235,9 +234,11 @@ class Worker:
 
     def _leave(self, window: Any, status: str) -> None:
         """Figures, and everything into MLflow."""
-        if status == "finished":
-            # A study of several runs has figures of its own; its runs' are for a look only.
-            draw([read_run(self._directory)], self._directory / "figures", pdf=len(self._study.points) == 1)
+        if status == "finished" and len(self._study.points) == 1:
+            # A study of several runs has figures of its own: drawing those of each would take longer than small runs.
+            from workflows.figures import draw
+
+            draw([read_run(self._directory)], self._directory / "figures")
         if window is not None:
             files = [
                 self._directory / name for name in ("config.toml", "summary.json", "trace.parquet", "rounds.parquet")
@@ -308,6 +309,8 @@ def report(study: Study, console: Console) -> list[Path]:
         figures = sorted(out.glob("*.png"))
     else:
         published = {p.label: p.published for p in study.points if p.label and p.published is not None}
+        from workflows.figures import draw  # Here, because runs should not wait for matplotlib.
+
         figures = draw(runs, out, study.title, published)
     for layout in dict.fromkeys(run.summary["layout"] for run in runs):
         console.print(f"layout   {layout}", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from importlib import resources
 from pathlib import Path
@@ -20,13 +21,13 @@ from fnbandit.randomness import BLOCK, Purpose, generator
 def shipped(config: Config) -> TableEnvironment:
     """One of the two tables of the paper."""
     data = (resources.files("fnbandit") / "data" / f"{config.environment}.parquet").read_bytes()
-    return TableEnvironment(config, *load_table(data, f"{config.environment}.parquet", "class"), usual="paper")
+    return TableEnvironment(config, *prepared(data, f"{config.environment}.parquet", "class", chosen(config, "paper")))
 
 
 def own(config: Config) -> TableEnvironment:
     """A user's table: the column `label` is the class, the others are features."""
     data = read_bytes(Path(config.environment), config.environment)
-    made = TableEnvironment(config, *load_table(data, config.environment, config.label), usual="columns")
+    made = TableEnvironment(config, *prepared(data, config.environment, config.label, chosen(config, "columns")))
     made.digest = hashlib.sha256(data).hexdigest()
     return made
 
@@ -125,6 +126,18 @@ STANDARDIZATIONS = {
 }
 
 
+def chosen(config: Config, usual: str) -> str:
+    """The standardization that a config asks for."""
+    return usual if config.standardization == "auto" else config.standardization
+
+
+@functools.lru_cache(maxsize=1)
+def prepared(data: bytes, name: str, label: str, standardization: str) -> tuple[np.ndarray, np.ndarray]:
+    """Standardised rows and classes of a table; kept, because the runs of a study mostly share one."""
+    features, labels = load_table(data, name, label)
+    return STANDARDIZATIONS[standardization](features), labels
+
+
 class TableEnvironment:
     """A row x becomes K contexts of K times its length, x in block k; reward 1 for the true class."""
 
@@ -133,14 +146,13 @@ class TableEnvironment:
     digest: str | None = None
     """Of an own table's content, SHA-256"""
 
-    def __init__(self, config: Config, features: np.ndarray, labels: np.ndarray, usual: str) -> None:
-        chosen = usual if config.standardization == "auto" else config.standardization
-        self._rows = STANDARDIZATIONS[chosen](features)
+    def __init__(self, config: Config, rows: np.ndarray, labels: np.ndarray) -> None:
+        self._rows = rows
         self._labels = labels
         self._seed = config.seed
         self._horizon = config.horizon
         self.arms = int(labels.max()) + 1
-        self.dim = self.arms * features.shape[1]
+        self.dim = self.arms * rows.shape[1]
         self._orders: dict[tuple[int, int], np.ndarray] = {}
 
     def block(self, agent: int, index: int) -> Block:
