@@ -11,8 +11,10 @@ from small_records import record
 
 from fnbandit import find_runs, read_run
 from workflows.command_line import main
-from workflows.figures import COLOURS, Curve, draw, figures, regret_curve
-from workflows.grouping import curve
+from workflows.curves import Curve, places, regret_curve
+from workflows.figures import draw, figures
+from workflows.grouping import curve, group
+from workflows.sheet import COLOURS
 
 
 def lines(figure, panel=0):
@@ -20,8 +22,19 @@ def lines(figure, panel=0):
     return {line.get_label().replace("\N{NO-BREAK SPACE}", " "): line for line in figure.axes[panel].get_lines()}
 
 
+def words(text) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ").replace("\n", " ")
+
+
 def legend(figure) -> list[str]:
-    return [text.get_text().replace("\N{NO-BREAK SPACE}", " ") for one in figure.legends for text in one.get_texts()]
+    """The entries as people read them, line after line; matplotlib fills column after column."""
+    result = []
+    for one in figure.legends:
+        texts = iter([words(text.get_text()) for text in one.get_texts()])
+        count, columns = len(one.get_texts()), one._ncols
+        filled = [[next(texts) for _ in range(count // columns + (c < count % columns))] for c in range(columns)]
+        result += [column[row] for row in range(-(-count // columns)) for column in filled if row < len(column)]
+    return result
 
 
 # Numbers
@@ -49,7 +62,7 @@ def test_runs_of_unequal_length_end_with_the_shortest():
 
 def test_long_curves_are_thinned_to_1000_points_with_both_ends():
     numbers = np.arange(1, 54322)
-    thin = Curve.of([(numbers, numbers * 2.0)]).thinned()
+    thin = Curve.of([(numbers, numbers * 2.0)]).thinned(1000)
     assert len(thin.mean) == 1000
     assert (thin.iterations[0], thin.iterations[-1]) == (1, 54321)
     assert (thin.mean == 2 * thin.iterations).all()
@@ -70,7 +83,10 @@ def test_regret_figure_shows_curves_bands_and_published_values():
     assert mark.get_color() == drawn["N = 2"].get_color() == COLOURS[1]
     assert legend(figure) == ["N = 1", "N = 2", "N = 4", "published"]
     assert figure.legends[0].get_title().get_text() == "band: standard error over 2 seeds"
-    assert figure.axes[0].get_title() == "A title"
+    assert figure.get_suptitle() == "A title"
+    said = figure.axes[0].get_title().replace("\N{NO-BREAK SPACE}", " ").replace("\n", " ")
+    preset = "paper preset, ramp = 100, training rate = 0.1, training start = aggregate, no stop training after"
+    assert said == f"cosine · FN-UCB (less comm.) · T = 5 · {preset} · seeds 0 to 1"
     assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("iteration", "cumulative regret per agent")
 
 
@@ -85,7 +101,8 @@ def test_final_regret_and_cost_against_agents():
     runs = [record(np.full((4, n), 8.0 / n + s), rounds=(1, 3), seed=s) for n in (1, 2, 8) for s in (0, 2)]
     runs += [record(np.full((4, 1), 9.0), algorithm="neural-ucb", seed=s) for s in (0, 1)]
     drawn = figures(runs, published={"FN-UCB (less comm.), N = 2": 7.0})
-    assert list(drawn) == ["regret", "regret-against-agents", "rounds-against-agents", "rounds"]
+    names = ["regret", "regret-against-agents", "rounds-against-agents", "regret-against-bytes", "rounds"]
+    assert list(drawn) == names
     axis = drawn["regret-against-agents"].axes[0]
     bars = axis.containers[0]
     assert bars.lines[0].get_xdata().tolist() == [1, 2, 8]
@@ -107,7 +124,8 @@ def test_final_regret_and_cost_against_agents():
 def test_against_threshold_only_where_there_is_one():
     runs = [record([[d]] * 4, rounds=(1, 4), trigger="diagonal", threshold=d) for d in (2.5, 5.0)]
     drawn = figures([*runs, record([[1.0]] * 4, rounds=(1, 2, 3, 4))])
-    assert list(drawn) == ["regret", "regret-against-threshold", "rounds-against-threshold", "rounds"]
+    names = ["regret", "regret-against-threshold", "rounds-against-threshold", "regret-against-bytes", "rounds"]
+    assert list(drawn) == names
     bars = drawn["regret-against-threshold"].axes[0].containers
     assert [bar.lines[0].get_xdata().tolist() for bar in bars] == [[2.5, 5.0]]
     assert drawn["regret-against-threshold"].axes[0].get_xlabel() == "threshold D"
@@ -145,6 +163,98 @@ def test_a_group_has_one_colour_in_all_figures():
     drawn = figures(runs)
     for label in ("m = 2", "m = 3"):
         assert lines(drawn["rounds"])[label].get_color() == lines(drawn["regret"])[label].get_color()
+
+
+def two_axes(agents=(10, 2, 1, 5), thresholds=(5.0, 2.5, 10.0)):
+    """N x D x 2 seeds, with 2 rounds at D = 2.5 and 1 elsewhere."""
+    return [
+        record(np.full((4, n), 8 / n + s), rounds=(1, 3) if d == 2.5 else (2,), trigger="diagonal", threshold=d, seed=s)
+        for n in agents
+        for d in thresholds
+        for s in (0, 1)
+    ]
+
+
+def test_two_axes_are_small_multiples_with_their_numbers_in_order():
+    drawn = figures(two_axes())
+    for name in ("regret", "rounds"):
+        shown = [axis for axis in drawn[name].axes if axis.get_visible()]
+        assert [words(axis.get_title()) for axis in shown] == ["D = 2.5", "D = 5", "D = 10"]
+        for panel in range(3):
+            assert list(lines(drawn[name], panel)) == ["N = 1", "N = 2", "N = 5", "N = 10"]
+        assert legend(drawn[name]) == ["N = 1", "N = 2", "N = 5", "N = 10"]
+        assert len({axis.get_ylim() for axis in shown}) == 1
+    assert lines(drawn["regret"], 1)["N = 2"].get_ydata() == pytest.approx([4.5, 9, 13.5, 18])
+
+
+def test_the_same_thing_has_one_name_and_one_colour_in_all_figures_of_a_study():
+    drawn = figures(two_axes())
+    seen: dict[str, set[str]] = {}
+    for figure in drawn.values():
+        for one in figure.legends:
+            for handle, text in zip(one.legend_handles, one.get_texts(), strict=True):
+                seen.setdefault(words(text.get_text()), set()).add(to_hex(handle.get_color()) + handle.get_marker())
+    assert set(seen) == {"N = 1", "N = 2", "N = 5", "N = 10", "D = 2.5", "D = 5", "D = 10"}
+    assert all(len(looks) == 1 for looks in seen.values())
+    assert len({look for looks in seen.values() for look in looks}) == 7
+
+
+def test_few_curves_and_named_curves_stay_in_one_panel():
+    assert {place.panel for place in places(group(two_axes((1, 2), (5.0,)))).values()} == {""}
+    uneven = [*two_axes((1, 2, 5), (2.5,)), record([[1.0]] * 4, algorithm="neural-ucb")]
+    assert {place.panel for place in places(group(uneven)).values()} == {""}, "a panel of one curve says nothing"
+    named = [record(np.ones((2, n)), label=f"{a} {n}", algorithm=a) for n in (1, 2) for a in ("fn-ucb", "neural-ucb")]
+    assert {place.panel for place in places(group(named)).values()} == {""}
+
+
+def test_a_long_legend_reads_line_after_line():
+    runs = [record([[w], [w]], width=w) for w in (100, 3, 20, 1, 7, 50, 9)]
+    assert legend(figures(runs)["regret"]) == [f"m = {w}" for w in (1, 3, 7, 9, 20, 50, 100)]
+
+
+def test_regret_against_bytes_by_hand():
+    figure = figures(two_axes())["regret-against-bytes"]
+    bars = figure.axes[0].containers
+    assert len(bars) == 4
+    # N = 1: 3,000 bytes a round; D = 5 and 10 have a round, D = 2.5 has two. Regret 4 * 8 and 4 * 9.
+    assert sorted(bars[0].lines[0].get_xdata()) == [3000, 3000, 6000]
+    assert bars[0].lines[0].get_ydata() == pytest.approx([34, 34, 34])
+    assert bars[0].lines[2][0].get_segments()[0][:, 1] == pytest.approx([32, 36])  # 4 / sqrt(2) * sqrt(2) / sqrt(2)
+    assert figure.axes[0].get_xlabel() == "bytes sent"
+    silent = [record([[1.0]] * 4, rounds=(1,)), record([[2.0]] * 4, algorithm="neural-ucb")]
+    (quiet,) = [
+        line
+        for line in figures(silent)["regret-against-bytes"].axes[0].get_lines()
+        if len(set(line.get_ydata())) == 1 and len(line.get_ydata()) == 2
+    ]
+    assert quiet.get_ydata()[0] == 8
+    assert "regret-against-bytes" not in figures(silent[1:])
+
+
+def test_every_figure_says_what_its_runs_have_in_common():
+    drawn = figures(two_axes(), "A title") | figures([record([[1.0, 2.0]] * 6, rounds=(2, 4), weight=0.5, seed=3)])
+    assert len(drawn) > 6
+    for name, figure in drawn.items():
+        said = words(f"{figure.get_suptitle()} {figure.axes[0].get_title()}")
+        assert "cosine · FN-UCB (less comm.)" in said and " · T = " in said and "preset" in said, name
+        assert "· seed" in said, name
+
+
+def test_one_seed_has_the_error_over_agents_in_all_figures():
+    runs = [record(np.array([[1.0, 3.0]] * 2)[:, :n], rounds=(1,)) for n in (1, 2)]
+    runs[1] = dataclasses.replace(runs[1], summary=runs[1].summary | {"regret_standard_error": 2.0})
+    for name in ("regret", "regret-against-agents", "regret-against-bytes"):
+        (one,) = figures(runs)[name].legends
+        assert one.get_title().get_text().endswith(": standard error over agents (one seed)"), name
+    (bars,) = figures(runs)["regret-against-agents"].axes[0].containers
+    assert bars.lines[2][0].get_segments()[1][:, 1] == pytest.approx([2, 6])
+
+
+def test_other_numbers_have_figures_too():
+    drawn = figures([record([[float(w)]] * 3, width=w) for w in (10, 20, 40)])
+    bars = drawn["regret-against-width"].axes[0].containers
+    assert bars[0].lines[0].get_xdata().tolist() == [10, 20, 40]
+    assert drawn["regret-against-width"].axes[0].get_xlabel() == "m"
 
 
 def test_files_are_written(tmp_path):
@@ -215,4 +325,4 @@ def test_figures_of_simulations(tmp_path):
     for run in runs:
         assert curve(run)[1][-1] == pytest.approx(run.summary["regret"])
     names = ["regret", "regret-against-agents", "regret-against-threshold", "rounds-against-agents"]
-    assert list(figures(runs)) == [*names, "rounds-against-threshold", "rounds", "weight"]
+    assert list(figures(runs)) == [*names, "rounds-against-threshold", "regret-against-bytes", "rounds", "weight"]

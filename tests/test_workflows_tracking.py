@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
+import numpy as np
 import pytest
+from small_records import record
 
 import fnbandit
 from fnbandit import Config, read_run
+from fnbandit.runs import Checkpointing
 from workflows.command_line import main
+from workflows.story import study_metrics
 from workflows.tally import STEPS, Tally
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow's own warnings, of which there are many
@@ -63,9 +70,17 @@ def client_of(uri):
     return MlflowClient(uri)
 
 
-def runs_of(client):
-    experiment = client.get_experiment_by_name("fnbandit")
+def runs_of(client, name="fnbandit"):
+    experiment = client.get_experiment_by_name(name)
     return client.search_runs([experiment.experiment_id])
+
+
+def parent_and_children(client):
+    runs = runs_of(client)
+    (parent,) = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    children = [run for run in runs if run is not parent]
+    assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parent.info.run_id}
+    return parent, children
 
 
 def check_run(client, run, record):
@@ -82,29 +97,123 @@ def check_run(client, run, record):
     assert [m.step for m in history] == list(range(1, config["horizon"] + 1))
     total = record.trace.group_by("iteration").aggregate([("regret", "mean")])["regret_mean"].to_numpy().cumsum()
     assert [m.value for m in sorted(history, key=lambda m: m.step)] == pytest.approx(total.tolist())
-    assert {"git_commit", "device", "engine", "version.torch"} <= set(run.data.tags)
+    tags = {"folder", "command", "host", "user", "git_commit", "device", "engine", "version.torch", "mlflow.user"}
+    assert tags <= set(run.data.tags)
+    assert run.data.tags["folder"] == str(record.directory.absolute())
     names = {item.path for item in client.list_artifacts(run.info.run_id)}
     assert {"config.toml", "summary.json", "trace.parquet", "rounds.parquet"} <= names
     assert run.inputs.dataset_inputs[0].dataset.name == "cosine"
 
 
-def test_a_sweep_in_sqlite_is_a_parent_with_children(tmp_path):
+def test_a_sweep_in_sqlite_is_a_parent_with_children(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_JOB_SUBMISSION_ID", "raysubmit_x")
     argv = ["sweep", "--agents", "1,2", "--trigger", "logdet", "--horizon", "30", "--engine", "local", "--out", "here"]
     assert main(argv) == 0
     client = client_of(f"sqlite:///{tmp_path}/mlflow.db")
-    runs = runs_of(client)
-    parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
-    assert len(parents) == 1
-    assert parents[0].info.status == "FINISHED"
-    figures = {item.path for item in client.list_artifacts(parents[0].info.run_id, "figures")}
-    assert "figures/regret-against-agents.png" in figures
-    children = {run.data.params["agents"]: run for run in runs if run is not parents[0]}
-    assert set(children) == {"1", "2"}
-    for agents, run in children.items():
-        assert run.data.tags["mlflow.parentRunId"] == parents[0].info.run_id
-        assert f"N={agents}" in run.info.run_name
-        assert "D=5.0" in run.info.run_name
-        check_run(client, run, read_run(f"here/agents={agents}/seed=0"))
+    parent, children = parent_and_children(client)
+    assert parent.info.status == "FINISHED"
+    assert parent.data.params["agents"] == "1, 2"
+    assert parent.data.params["seeds"] == "0"
+    assert parent.data.params["environment"] == "cosine"
+    assert parent.data.tags["folder"] == str(tmp_path / "here")
+    assert parent.data.tags["submission_id"] == "raysubmit_x"
+    assert {"command", "host", "user", "git_commit"} <= set(parent.data.tags)
+    figures = {item.path for item in client.list_artifacts(parent.info.run_id, "figures")}
+    assert {"figures/regret-against-agents.png", "figures/regret-against-bytes.png"} <= figures
+    assert {"report.html", "table.csv"} <= {item.path for item in client.list_artifacts(parent.info.run_id)}
+    assert "| N = 2 |" in parent.data.tags["mlflow.note.content"]
+    records = {agents: read_run(f"here/agents={agents}/seed=0") for agents in ("1", "2")}
+    for name in ("regret", "rounds"):
+        history = client.get_metric_history(parent.info.run_id, name)
+        expected = [(int(agents), pytest.approx(record.summary[name])) for agents, record in records.items()]
+        assert sorted((m.step, m.value) for m in history) == expected
+    by_agents = {run.data.params["agents"]: run for run in children}
+    assert set(by_agents) == {"1", "2"}
+    for agents, run in by_agents.items():
+        assert run.info.run_name == f"N={agents} s0 D=5 cosine fn-ucb-less-comm"
+        check_run(client, run, records[agents])
+        assert parent.info.start_time <= run.info.start_time <= run.info.end_time <= parent.info.end_time
+
+
+def test_totals_of_two_axes_have_metrics_that_say_the_second():
+    runs = [record(np.full((2, n), 1.0 + s), rounds=(1,), trigger="diagonal", threshold=d, seed=s)
+            for n in (1, 4) for d in (2.5, 5.0) for s in (0, 1)]  # fmt: skip
+    steps = dict(study_metrics(runs))
+    assert set(steps) == {1, 4}
+    totals = {"regret": 3, "rounds": 1, "bytes": 12000}  # regret 2 and 4; 1,000 up and 2,000 down per agent
+    assert steps[4] == {f"{name}/D {d}": value for name, value in totals.items() for d in ("2.5", "5")}
+
+
+def test_fractions_are_numbered_steps_beside_their_values():
+    runs = [record([[d]], trigger="diagonal", threshold=d) for d in (5.0, 2.5)]
+    (one, first), (two, second) = study_metrics(runs)
+    assert (one, first["threshold"], first["regret"]) == (1, 2.5, 2.5)
+    assert (two, second["threshold"], second["regret"]) == (2, 5, 5)
+    assert [step for step, _ in study_metrics([record([[1]], algorithm=a) for a in ("fn-ucb", "neural-ucb")])] == [1, 2]
+    assert study_metrics([record([[1]], seed=s) for s in (0, 1)]) == []
+
+
+def interrupted_after(monkeypatch, segments):
+    """Runs save at every round, and Ctrl-C comes after so many segments of the second run that is begun."""
+    every_round = lambda self, directory, path: Checkpointing(str(directory / path / "checkpoints"), 0, 1)  # noqa: E731
+    monkeypatch.setattr("workflows.settings.Settings.checkpointing", every_round)
+    counts, add = {}, Tally.add
+
+    def counting(self, segment):
+        counts[self] = counts.get(self, 0) + 1
+        if len(counts) == 2 and counts[self] == segments:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1.5)  # The main thread gets it, and tells the run after its segment.
+        return add(self, segment)
+
+    monkeypatch.setattr(Tally, "add", counting)
+
+
+def test_a_resumed_sweep_goes_on_in_its_own_runs(tmp_path, monkeypatch):
+    argv = ["sweep", "--agents", "2,3", "--horizon", "20", "--engine", "local", "--out", "here"]
+    with monkeypatch.context() as patch:
+        interrupted_after(patch, 8)
+        assert main(argv) == 130
+    client = client_of(f"sqlite:///{tmp_path}/mlflow.db")
+    parent, children = parent_and_children(client)
+    assert parent.info.status == "KILLED"
+    first = {run.data.params["agents"]: run for run in children}
+    assert (first["2"].info.status, first["3"].info.status) == ("FINISHED", "KILLED")
+    seconds = read_run("here/agents=3/seed=0").summary["seconds"]
+    assert seconds > 0
+    monkeypatch.chdir(tmp_path / "here")  # from anywhere
+    assert main(["resume", str(tmp_path / "here")]) == 0
+    again, children = parent_and_children(client)
+    assert (again.info.run_id, again.info.status) == (parent.info.run_id, "FINISHED")
+    assert again.info.start_time == parent.info.start_time < parent.info.end_time < again.info.end_time
+    last = {run.data.params["agents"]: run for run in children}
+    assert {agents: run.info.run_id for agents, run in last.items()} == {a: run.info.run_id for a, run in first.items()}
+    assert last["2"].info.end_time == first["2"].info.end_time
+    assert last["3"].info.start_time == first["3"].info.start_time
+    for agents, run in last.items():
+        record = read_run(f"{tmp_path}/here/agents={agents}/seed=0")
+        check_run(client, run, record)
+    whole = read_run(f"{tmp_path}/here/agents=3/seed=0").summary["seconds"]
+    assert whole > seconds
+    assert last["3"].data.metrics["seconds"] == pytest.approx(whole, abs=1)
+    assert len(client.get_metric_history(again.info.run_id, "regret")) == 2
+
+
+def test_the_experiment_is_a_field_and_opens_with_a_table_that_says_something(tmp_path):
+    argv = ["run", "--agents", "1", "--horizon", "5", "--engine", "local", "--out", "here", "--experiment", "mine"]
+    assert main([*argv, "--tracking-uri", "sqlite:///own.db"]) == 0
+    client = client_of(f"sqlite:///{tmp_path}/own.db")
+    assert len(runs_of(client, "mine")) == 1
+    tags = client.get_experiment_by_name("mine").tags
+    assert tags["mlflow.experimentKind"] == "custom_model_development"
+    view = json.loads(tags["mlflow.sharedViewState.fnbandit-runs"])
+    columns = json.loads(view["state"])["selectedColumns"]
+    metrics, params = (["regret", "rounds", "bytes"], ["agents", "threshold", "seed"])
+    assert columns == [*(f"metrics.`{name}`" for name in metrics), *(f"params.`{name}`" for name in params)]
+    (run,) = runs_of(client, "mine")
+    assert set(metrics) <= set(run.data.metrics) and set(params) <= set(run.data.params)
+    stored = json.loads(Path("here/study.json").read_text())["settings"]["tracking_uri"]
+    assert stored == f"sqlite:///{tmp_path}/own.db", "a relative path would be another store elsewhere"
 
 
 def test_a_real_server(server):
@@ -135,7 +244,7 @@ def test_a_server_that_goes_away_costs_a_warning(server, caplog):
 def test_what_failed_on_the_way_is_sent_at_the_end(tmp_path, monkeypatch):
     from workflows import tracking
 
-    original = tracking.RunTracker._send
+    original = tracking.Window._send
     failures = []
 
     def failing(self):
@@ -144,14 +253,14 @@ def test_what_failed_on_the_way_is_sent_at_the_end(tmp_path, monkeypatch):
             raise ConnectionError("gone for a moment")
         original(self)
 
-    monkeypatch.setattr(tracking.RunTracker, "_send", failing)
-    original_log = tracking.RunTracker.log
+    monkeypatch.setattr(tracking.Window, "_send", failing)
+    original_log = tracking.Window.log
 
     def eager(self, due):
         self._last = -1e9
         original_log(self, due)
 
-    monkeypatch.setattr(tracking.RunTracker, "log", eager)
+    monkeypatch.setattr(tracking.Window, "log", eager)
     assert main(["run", "--agents", "2", "--horizon", "25", "--engine", "local", "--out", "here"]) == 0
     assert len(failures) == 2
     client = client_of(f"sqlite:///{tmp_path}/mlflow.db")

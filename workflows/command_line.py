@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import itertools
 import logging
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -223,23 +222,32 @@ def _list(choices: Mapping[str, Part], fields: bool = False) -> None:
 
 @settings
 class UiArguments:
-    """Opens the MLflow page of this directory's store on loopback."""
+    """Opens the MLflow page of a study's store, or of this directory's, on loopback."""
 
+    directory: tyro.conf.Positional[Path | None] = None
+    """A run, sweep or figure: the page of the store that it was tracked in."""
+    tracking_uri: str | None = None
+    """MLflow server or store; without it MLFLOW_TRACKING_URI, or sqlite in the working directory."""
     port: Annotated[int, Field(ge=1, le=65535)] = 5000
     """Port of the page."""
 
 
 def ui(argv: Sequence[str]) -> int:
-    """opens the MLflow page of this directory's store on loopback"""
-    from workflows.tracking import default_uri
+    """opens the MLflow page of a study's store, or of this directory's, on loopback"""
+    from workflows.page import open_page
+    from workflows.stores import store_uri
 
     arguments = parse(UiArguments, "fnbandit ui", argv)
-    uri = default_uri()
-    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
-        raise ValueError(f"{uri}: no store yet; `fnbandit run` makes one")
-    console().print(f"http://127.0.0.1:{arguments.port} (Ctrl-C ends it)")
-    command = ["server", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(arguments.port)]
-    return subprocess.call([sys.executable, "-m", "mlflow", *command])
+    uri, experiment = arguments.tracking_uri, None
+    if arguments.directory is not None:
+        if uri is not None:
+            raise ValueError(f"{arguments.directory}: a study knows its store; --tracking-uri is for no study")
+        settings = load_study(arguments.directory).settings
+        if not settings.tracking:
+            raise ValueError(f"{arguments.directory}: was run with --no-tracking")
+        uri, experiment = settings.tracking_uri, settings.experiment
+    open_page(store_uri(uri), experiment, arguments.port, console())
+    return DONE
 
 
 @settings

@@ -14,7 +14,7 @@ from workflows.study import Point, Study
 
 PRESET_FIELDS = ("environment", "algorithm", "hidden_layers")
 """Fields on which a preset's other values depend."""
-LEFT_BEHIND = ("config.toml", "summary.json", "log.txt", "figures", "report.html")
+LEFT_BEHIND = ("config.toml", "summary.json", "log.txt", "figures", "report.html", "table.csv", "mlflow.json")
 
 
 def extended(earlier: Study, asked: Study) -> Study:

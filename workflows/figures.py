@@ -1,322 +1,274 @@
 """Figures of runs: regret, what federation and communication change, the rounds, the weight.
 
-Every figure is one column wide, as PNG and PDF. Runs that differ only in seed are one curve.
+Every figure is one column wide, small multiples two, as PNG and PDF. Runs that differ only in seed are one curve.
 """
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.textpath import TextPath
-from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
-
-from fnbandit.records import RunRecord, aside
-from fnbandit.results import standard_error
-from workflows.grouping import (
-    agent_curves,
-    curve,
-    described,
-    differing,
-    group,
-    means,
-    round_counts,
-    settings,
-    shared_settings,
-    unused,
+from matplotlib.ticker import (
+    EngFormatter,
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
 )
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's palette, without the yellow that is hard to see on white"""
-LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (6, 1.5, 1.2, 1.5)), (0, (1.2, 1.2)), (0, (3, 1, 1, 1, 1, 1)))
-MARKERS = "os^Dv<>Phd"
+from fnbandit.records import RunRecord, aside
+from workflows.curves import (
+    BYTES,
+    Curve,
+    Place,
+    Series,
+    Total,
+    finished,
+    numeric_fields,
+    places,
+    regret_curves,
+    round_curves,
+    series,
+    style_numbers,
+    weight_curves,
+)
+from workflows.grouping import FIELD_NAMES, group
+from workflows.naming import context
+from workflows.sheet import STYLE, Sheet, note, plain, style
+
 POINTS = 1000
 """Points of a curve at most"""
-WIDTH = 3.4
-"""Inches: one column"""
-STYLE: dict[Any, Any] = {
-    "font.size": 8, "axes.titlesize": 8, "axes.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False,
-    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "lines.linewidth": 1.2, "lines.markersize": 3.5,
-    "legend.fontsize": 7.5, "legend.title_fontsize": 7, "legend.frameon": False, "legend.handlelength": 2.8,
-    "legend.columnspacing": 1.4, "legend.labelspacing": 0.35, "legend.borderpad": 0.1, "pdf.fonttype": 42,
-}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Mean and standard error against iteration."""
-
-    iterations: np.ndarray
-    mean: np.ndarray
-    error: np.ndarray
-    over: str
-    """What the error is over"""
-    index: int
-    """Which style it has: the same in all figures"""
-
-    @classmethod
-    def of(cls, curves: Sequence[tuple[np.ndarray, np.ndarray]], index: int = 0) -> Curve:
-        """Over runs, as far as the shortest goes."""
-        length = min(len(iterations) for iterations, _ in curves)
-        values = np.stack([value[:length] for _, value in curves])
-        mean, error = values.mean(axis=0), standard_error(values)
-        error[error < 1e-9 * np.abs(mean)] = 0  # rounding
-        return cls(curves[0][0][:length], mean, error, f"{len(curves)} seeds", index)
-
-    def thinned(self) -> Curve:
-        """At most POINTS points, the first and the last among them."""
-        count = len(self.mean)
-        chosen = np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int))
-        return replace(self, iterations=self.iterations[chosen], mean=self.mean[chosen], error=self.error[chosen])
-
-
-def regret_curve(runs: Sequence[RunRecord], index: int = 0) -> Curve:
-    """The cumulative regret of runs that differ in seed; a single run's error is that over its agents."""
-    result = Curve.of([curve(run) for run in runs], index)
-    if len(runs) == 1 and len(agents := agent_curves(runs[0])) > 1:
-        return replace(result, error=standard_error(agents), over="agents")
-    return result
-
-
-def _style(index: int) -> dict[str, Any]:
-    return {"color": COLOURS[index % 7], "linestyle": LINES[index % 5], "marker": MARKERS[index % 10]}
-
-
-def _text(label: str) -> str:
-    """A label as matplotlib shows it unharmed, in lines that fit, with raised a and b."""
-    whole = re.sub(r" ?= ?", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}", label.lstrip("_").replace("$", r"\$"))
-    lines = textwrap.wrap(whole, 48)
-    return re.sub(r"UCB\^([ab])", r"UCB$^\1$", "\n".join(lines))
-
-
-def _canvas(panels: int, title: str | None) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(WIDTH, 2.2 if panels == 1 else 1.6 * panels + 0.2), layout="constrained")
-    axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0])
-    for axis in axes:
-        axis.grid(axis="y", color="0.9", linewidth=0.5)
-        axis.set_axisbelow(True)
-    if title:
-        axes[0].set_title(_text(title))
-    return figure, axes
-
-
-def _legend(figure: Figure, lines: list[Line2D], note: str | None, published: bool = False) -> None:
-    """Below the axes, where it covers no data; the figure grows by its rows. One curve needs no entry."""
-    if published:
-        hollow = Line2D([], [], linestyle="", marker="o", color="0.3", markerfacecolor="white", label="published")
-        lines = [*lines, hollow]
-    elif len(lines) == 1:
-        lines = []
-    if not lines and note is None:
-        return
-    widest = max((_width(line) for line in lines), default=0)
-    columns = max(1, min(len(lines), 3, int((WIDTH + 0.1) / (widest + 0.1))))
-    rows = sum(str(line.get_label()).count("\n") + 1 for line in lines[::columns]) + (note is not None)
-    figure.set_figheight(figure.get_figheight() + 0.16 * rows)
-    figure.legend(handles=lines, loc="outside lower center", ncols=columns, title=note, borderaxespad=0.2)
-
-
-def _width(line: Line2D) -> float:
-    """Inches that a legend entry takes."""
-    parts = str(line.get_label()).split("\n")
-    return 0.38 + max(TextPath((0, 0), part, size=7.5).get_extents().width for part in parts) / 72
-
-
-def _note(drawn: str, over: set[str]) -> str | None:
-    """What a band or bar stands for."""
-    words = " or ".join(over) if len(over) < 2 else "seeds (one seed: over agents)" if "agents" in over else "seeds"
-    return f"{drawn}: standard error over {words}" if over else None
-
-
-def _hollow(axis: Axes, x: float, y: float, index: int) -> None:
+def _hollow(axis: Axes, x: float, y: float, number: int) -> None:
     """A published value."""
-    style = {**_style(index), "linestyle": "", "markersize": 5.5, "markerfacecolor": "white"}
-    axis.plot([x], [y], **style, markeredgewidth=1.1, clip_on=False, zorder=4, label="_published")
+    look = {**style(number), "linestyle": "", "markersize": 5.5, "markerfacecolor": "white"}
+    axis.plot([x], [y], **look, markeredgewidth=1.1, clip_on=False, zorder=4, label="_published")
 
 
-def curves_figure(
-    curves: dict[str, Curve], words: str, title: str | None, published: dict[str, float] | None = None, panels: int = 1
-) -> Figure:
-    """Curves against iteration, in the first panel."""
-    figure, axes = _canvas(panels, title)
-    published = {label: value for label, value in (published or {}).items() if label in curves}
-    lines = []
-    for number, (label, whole) in enumerate(curves.items()):
-        one, style = whole.thinned(), _style(whole.index)
-        every = max(1, len(one.mean) // 6)
-        marks = (min(every * (2 * number + 1) // (2 * len(curves)), len(one.mean) - 1), every)
-        lines += axes[0].plot(one.iterations, one.mean, **style, label=_text(label), markevery=marks)
-        if one.error.any():
-            band = (one.mean - one.error, one.mean + one.error)
-            axes[0].fill_between(one.iterations, *band, color=style["color"], alpha=0.18, linewidth=0)
-        if label in published:
-            _hollow(axes[0], one.iterations[-1], published[label], one.index)
-    axes[0].set_ylabel(words)
-    axes[0].set_ylim(bottom=0)
-    axes[-1].set_xlabel("iteration")
-    axes[-1].set_xlim(left=0)
-    axes[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    over = {one.over for one in curves.values() if one.error.any()}
-    _legend(figure, lines, _note("band", over), bool(published))
-    return figure
+class Drawing:
+    """The figures of one study: what its runs are called and look like is the same in all of them."""
 
+    def __init__(self, runs: Sequence[RunRecord], title: str | None, published: Mapping[str, float]) -> None:
+        self.groups = group(runs)
+        self._title, self._published = title, published
+        self._line = context(runs) if runs else ""
+        self.places = places(self.groups)
+        self._numbers = style_numbers(self.groups)
 
-def rounds_figure(groups: dict[str, list[RunRecord]], title: str | None) -> Figure | None:
-    """Rounds up to every iteration; with one group also how long its epochs were."""
-    counts = {label: [round_counts(run) for run in runs] for label, runs in groups.items()}
-    curves = {label: Curve.of(counts[label], index) for index, label in enumerate(groups)}
-    curves = {label: one for label, one in curves.items() if one.mean.any() and one.mean[-1] < len(one.mean)}
-    if not curves:
-        return None
-    figure = curves_figure(curves, "communication rounds", title, panels=2 if len(curves) == 1 else 1)
-    if len(curves) == 1:
-        axis = figure.axes[1]
-        for run in groups[next(iter(curves))]:
-            ends, lengths = (run.rounds.column(name).to_numpy() for name in ("iteration", "epoch_length"))
-            axis.plot(
-                ends,
-                lengths,
-                ".",
-                markersize=3.5,
-                color=_style(next(iter(curves.values())).index)["color"],
-                alpha=0.6,
-                markeredgewidth=0,
-            )
-        axis.set_ylabel("epoch length")
-        axis.set_ylim(bottom=0)
-        axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        figure.align_ylabels()
-    return figure
+    def curves(self, curves: Mapping[str, Curve], words: str, published: bool = False, below: int = 0) -> Figure | None:
+        """Curves against iteration, in a panel or in small multiples; `below` axes stay free under the one panel."""
+        if not curves:
+            return None
+        at = {label: self.places.get(label, Place("", label)) for label in curves}
+        names = list(dict.fromkeys(place.panel for place in at.values()))
+        columns = min(len(names), 3)
+        sheet = Sheet(-(-len(names) // columns) + below, columns, self._title, self._line, stacked=len(names) == 1)
+        lines: dict[str, Line2D] = {}
+        marked = False
+        for axis, panel in zip(sheet.axes, names, strict=False):
+            inside = {label: one for label, one in curves.items() if at[label].panel == panel}
+            for order, (label, whole) in enumerate(inside.items()):
+                name, one = at[label].name, whole.thinned(POINTS)
+                number = self._numbers.get(name, order)
+                look = style(number)
+                every = max(1, len(one.mean) // 6)
+                marks = (min(every * (2 * order + 1) // (2 * len(inside)), len(one.mean) - 1), every)
+                (line,) = axis.plot(one.iterations, one.mean, **look, label=plain(name), markevery=marks)
+                lines.setdefault(name, line)
+                if one.error.any():
+                    band = (one.mean - one.error, one.mean + one.error)
+                    axis.fill_between(one.iterations, *band, color=look["color"], alpha=0.18, linewidth=0)
+                if published and label in self._published:
+                    _hollow(axis, one.iterations[-1], self._published[label], number)
+                    marked = True
+            if panel:
+                axis.set_title(plain(panel, sheet.width / columns))
+        for axis in sheet.axes[len(names) + below :]:
+            axis.set_visible(False)
+        for axis in sheet.axes[:: columns if below == 0 else len(sheet.axes)]:
+            axis.set_ylabel(words)
+        sheet.axes[0].set_ylim(bottom=0)
+        for axis in sheet.axes[max(0, len(names) - columns) : len(names)] if not below else sheet.axes[-1:]:
+            axis.set_xlabel("iteration")
+            axis.tick_params(labelbottom=True)
+            axis.set_xlim(left=0)
+            axis.xaxis.set_major_locator(MaxNLocator(6 if columns == 1 else 4, integer=True))
+        over = {one.over for one in curves.values() if one.error.any()}
+        order_of = {name: place for place, name in enumerate(self._numbers)}
+        handles = [lines[name] for name in sorted(lines, key=lambda name: order_of.get(name, 0))]
+        sheet.legend(handles, note("band", over), marked)
+        return sheet.figure
 
-
-def weight_figure(groups: dict[str, list[RunRecord]], title: str | None) -> Figure | None:
-    """alpha against iteration; equal curves are drawn once."""
-    found: list[tuple[list[str], Curve]] = []
-    for index, (label, runs) in enumerate(groups.items()):
-        one = Curve.of([means(run, "weight") for run in runs], index)
-        length = len(one.mean)
-        equal = next((n for n, other in found if len(other.mean) == length and np.allclose(other.mean, one.mean)), None)
-        if equal is not None:
-            equal.append(label)
-        elif one.mean.any():
-            found.append(([label], one))
-    if not found:
-        return None
-    curves = {}
-    for labels, one in found:
-        name = "; ".join(labels)
-        curves[name if len(name) <= 40 or len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"] = one
-    figure = curves_figure(curves, "weight α of UCB$^b$", title)
-    figure.axes[0].set_ylim(0, 1.05)
-    return figure
-
-
-@dataclass(frozen=True)
-class Series:
-    """Finished runs that differ in one field and seed, by the field's value."""
-
-    runs: dict[float, list[RunRecord]]
-    labels: dict[float, str]
-    """The groups' labels"""
-
-    def totals(self, x: float, names: Iterable[str]) -> np.ndarray:
-        """A sum of totals, [runs]."""
-        return np.array([float(sum(run.summary[name] for name in names)) for run in self.runs[x]])
-
-
-def series(groups: dict[str, list[RunRecord]], field: str) -> dict[str, Series]:
-    """Runs against a field, one series per combination of the others; empty if none has two values."""
-    finished = {label: done for label, runs in groups.items() if (done := [run for run in runs if run.finished])}
-    finished = {label: runs for label, runs in finished.items() if settings(runs[0]).get(field) is not None}
-    configs = {label: shared_settings(runs[0]) for label, runs in finished.items()}
-    fields = differing(list(configs.values()), leave_out=field)
-    names: dict[str, str] = {}
-    result: dict[str, Series] = {}
-    for label, config in configs.items():
-        key = repr([config.get(name) for name in fields])
-        if key not in names:
-            names[key] = unused(described(config, fields), result)
-            result[names[key]] = Series({}, {})
-        value = settings(finished[label][0])[field]
-        result[names[key]].runs.setdefault(value, []).extend(finished[label])
-        result[names[key]].labels[value] = label
-    return result
-
-
-def series_figure(
-    found: dict[str, Series], field: str, panels: dict[str, tuple[str, ...]], title: str | None,
-    published: dict[str, float] | None = None,
-) -> Figure | None:  # fmt: skip
-    """Totals against a field on an axis to base 2; `panels` maps an axis' words to the totals it sums."""
-    if not any(len(one.runs) > 1 for one in found.values()):
-        return None
-    published = published or {}
-    over: set[str] = set()
-    figure, axes = _canvas(len(panels), title)
-    for axis, (words, names) in zip(axes, panels.items(), strict=True):
-        lines, means = [], []
-        for index, (label, one) in enumerate(found.items()):
-            xs = sorted(one.runs)
-            totals = [one.totals(x, names) for x in xs]
-            mean, error = np.array([(values.mean(), standard_error(values)) for values in totals]).T
-            over |= {f"{len(values)} seeds" for values, size in zip(totals, error, strict=True) if size > 0}
-            axis.errorbar(xs, mean, error, **_style(index), capsize=2, elinewidth=0.8)
-            lines.append(Line2D([], [], **_style(index), label=_text(label)))
-            means += list(mean)
-            for x in xs:
-                if one.labels[x] in published:
-                    _hollow(axis, x, published[one.labels[x]], index)
-        axis.set_ylabel(words)
-        if min(means) > 0 and max(means) > 30 * min(means):
-            axis.set_yscale("log")
-            axis.yaxis.set_minor_formatter(NullFormatter())
-        else:
+    def rounds(self) -> Figure | None:
+        """Rounds up to every iteration; with one group also how long its epochs were."""
+        curves = round_curves(self.groups)
+        alone = len(curves) == 1
+        figure = self.curves(curves, "communication rounds", below=1 if alone else 0)
+        if figure is not None and alone:
+            axis, label = figure.axes[1], next(iter(curves))
+            colour = style(self._numbers[self.places[label].name])["color"]
+            for run in self.groups[label]:
+                ends, lengths = (run.rounds.column(name).to_numpy() for name in ("iteration", "epoch_length"))
+                axis.plot(ends, lengths, ".", markersize=3.5, color=colour, alpha=0.6, markeredgewidth=0)
+            axis.set_ylabel("epoch length")
             axis.set_ylim(bottom=0)
-        if words.startswith("bytes"):
-            axis.yaxis.set_major_formatter(EngFormatter(unit="B"))
-    ticks = sorted({x for one in found.values() for x in one.runs})
+            axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+            figure.align_ylabels()
+        return figure
+
+    def weight(self) -> Figure | None:
+        """alpha against iteration; curves that are equal in all runs are drawn once."""
+        curves = weight_curves(self.groups)
+        found: list[tuple[list[str], Curve]] = []
+        for label, one in curves.items():
+            same = (n for n, other in found if len(other.mean) == len(one.mean) and np.allclose(other.mean, one.mean))
+            equal = next(same, None)
+            if equal is not None:
+                equal.append(label)
+            else:
+                found.append(([label], one))
+        if len(found) < len(curves):
+            curves = {}
+            for labels, one in found:
+                name = "; ".join(labels)
+                short = len(name) <= 40 or len(labels) == 1
+                curves[name if short else f"{labels[0]} and {len(labels) - 1} more"] = one
+        figure = self.curves(curves, "weight α of UCB$^b$")
+        if figure is not None:
+            figure.axes[0].set_ylim(0, 1.05)
+        return figure
+
+    def against(self, field: str, panels: Mapping[str, Sequence[str]], published: bool = False) -> Figure | None:
+        """Totals against a field on an axis to base 2; `panels` maps an axis' words to the totals it sums."""
+        found = series(self.groups, field)
+        if "regret" not in str(panels):
+            found = {name: one for name, one in found.items() if _communicates(one)}
+        if not any(len(one.runs) > 1 for one in found.values()):
+            return None
+        over: set[str] = set()
+        sheet = Sheet(len(panels), 1, self._title, self._line, stacked=True)
+        marked = False
+        for axis, (words, names) in zip(sheet.axes, panels.items(), strict=True):
+            lines, means = [], []
+            for label, one in found.items():
+                totals = one.totals(names)
+                look = style(self._numbers[label])
+                mean = [total.mean for total in totals.values()]
+                axis.errorbar(list(totals), mean, [t.error for t in totals.values()], **look, capsize=2, elinewidth=0.8)
+                over |= {total.over for total in totals.values() if total.error > 0}
+                lines.append(Line2D([], [], **look, label=plain(label)))
+                means += mean
+                for x in totals if published else ():
+                    if one.labels[x] in self._published:
+                        _hollow(axis, x, self._published[one.labels[x]], self._numbers[label])
+                        marked = True
+            axis.set_ylabel(words)
+            _scale(axis, means)
+            if words.startswith("bytes"):
+                axis.yaxis.set_major_formatter(EngFormatter(unit="B"))
+        _ticks(sheet.axes[-1], sorted({x for one in found.values() for x in one.runs}))
+        sheet.axes[-1].set_xlabel(axis_words(field))
+        sheet.figure.align_ylabels()
+        sheet.legend(lines, note("bars", over), marked)
+        return sheet.figure
+
+    def against_bytes(self) -> Figure | None:
+        """Final regret against the bytes that it took; a line joins what differs in all but its name."""
+        groups = finished(self.groups)
+        if len(groups) < 2:
+            return None
+        points = {label: (Total.of(runs, BYTES).mean, Total.of(runs, ("regret",))) for label, runs in groups.items()}
+        if not any(sent for sent, _ in points.values()):
+            return None
+        sheet = Sheet(1, 1, self._title, self._line, stacked=True)
+        (axis,) = sheet.axes
+        lines = []
+        for name in dict.fromkeys(self.places[label].name for label in points):
+            members = {label: point for label, point in points.items() if self.places[label].name == name}
+            look = style(self._numbers[name])
+            lines.append(Line2D([], [], **look, label=plain(name)))
+            ordered = sorted((sent, total.mean, total.error, label) for label, (sent, total) in members.items() if sent)
+            if ordered:
+                sent, mean, error, labels = zip(*ordered, strict=True)
+                axis.errorbar(sent, mean, error, **look, capsize=2, elinewidth=0.8)
+                for x, y, label in {*list(zip(sent, mean, labels, strict=True))[:: max(1, len(sent) - 1)]}:
+                    where = {"xytext": (3, 3), "textcoords": "offset points", "fontsize": 5.5, "color": look["color"]}
+                    axis.annotate(plain(self.places[label].panel), (x, y), **where)
+            for sent_nothing in (total.mean for sent, total in members.values() if not sent):
+                axis.axhline(sent_nothing, color=look["color"], linestyle=look["linestyle"], linewidth=0.9)
+        sends = [sent for sent, _ in points.values() if sent]
+        if max(sends) > 3 * min(sends):
+            axis.set_xscale("log")
+            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(sends) < 1000 * min(sends) else (1,)))
+            axis.xaxis.set_minor_locator(NullLocator())
+        axis.xaxis.set_major_formatter(EngFormatter(unit="B"))
+        _scale(axis, [total.mean for _, total in points.values()])
+        axis.set_xlabel("bytes sent")
+        axis.set_ylabel("final regret per agent")
+        over = {total.over for _, total in points.values() if total.error > 0}
+        remark = note("bars", over)
+        if any(sent == 0 for sent, _ in points.values()):
+            remark = "; ".join(text for text in (remark, "without marks: sends nothing") if text)
+        sheet.legend(lines, remark)
+        return sheet.figure
+
+
+def _communicates(one: Series) -> bool:
+    return any(run.summary["rounds"] for runs in one.runs.values() for run in runs)
+
+
+def axis_words(field: str) -> str:
+    """What an axis along a field says."""
+    return {"agents": "agents N", "threshold": "threshold D"}.get(
+        field, FIELD_NAMES.get(field, field.replace("_", " "))
+    )
+
+
+def _scale(axis: Axes, values: Sequence[float]) -> None:
+    """From zero, or logarithmic where values span a lot."""
+    if min(values) > 0 and max(values) > 30 * min(values):
+        axis.set_yscale("log")
+        axis.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axis.set_ylim(bottom=0)
+
+
+def _ticks(axis: Axes, ticks: Sequence[float]) -> None:
     if ticks[0] > 0:
-        axes[-1].set_xscale("log", base=2)
-        axes[-1].xaxis.set_minor_locator(NullLocator())
-    axes[-1].xaxis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // 8)]))
-    axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes[-1].set_xlabel({"agents": "agents N", "threshold": "threshold D"}[field])
-    figure.align_ylabels()
-    marked = any(label in published for one in found.values() for label in one.labels.values())
-    _legend(figure, lines, _note("bars", over), marked)
-    return figure
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // 8)]))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def figures(
-    runs: Sequence[RunRecord], title: str | None = None, published: dict[str, float] | None = None
+    runs: Sequence[RunRecord], title: str | None = None, published: Mapping[str, float] | None = None
 ) -> dict[str, Figure]:
-    """Every figure that makes sense for these runs by its name, the most important first."""
-    groups = group(runs)
+    """Every figure that makes sense for these runs by its name, the most important first.
+
+    `published` maps a label to a published final regret.
+    """
+    drawing = Drawing(runs, title, published or {})
     drawn: dict[str, Figure | None] = {}
     with matplotlib.rc_context(STYLE):
-        regret = {label: regret_curve(runs, index) for index, (label, runs) in enumerate(groups.items())}
-        regret = {label: one for label, one in regret.items() if len(one.mean)}
-        if regret:
-            drawn["regret"] = curves_figure(regret, "cumulative regret per agent", title, published)
-        against = {field: series(groups, field) for field in ("agents", "threshold")}
-        for field, found in against.items():
-            panels: dict[str, tuple[str, ...]] = {"final regret per agent": ("regret",)}
-            drawn[f"regret-against-{field}"] = series_figure(found, field, panels, title, published)
-        for field, found in against.items():
-            found = {k: s for k, s in found.items() if any(r.summary["rounds"] for rs in s.runs.values() for r in rs)}
-            panels = {"communication rounds": ("rounds",), "bytes sent": ("bytes_up", "bytes_down")}
-            drawn[f"rounds-against-{field}"] = series_figure(found, field, panels, title)
-        drawn["rounds"] = rounds_figure(groups, title)
-        drawn["weight"] = weight_figure(groups, title)
+        drawn["regret"] = drawing.curves(regret_curves(drawing.groups), "cumulative regret per agent", published=True)
+        fields = numeric_fields(drawing.groups)
+        for field in fields:
+            drawn[f"regret-against-{field}"] = drawing.against(field, {"final regret per agent": ["regret"]}, True)
+        for field in fields:
+            panels = {"communication rounds": ["rounds"], "bytes sent": BYTES}
+            drawn[f"rounds-against-{field}"] = drawing.against(field, panels)
+        drawn["regret-against-bytes"] = drawing.against_bytes()
+        drawn["rounds"] = drawing.rounds()
+        drawn["weight"] = drawing.weight()
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
@@ -324,13 +276,10 @@ def draw(
     runs: Sequence[RunRecord],
     out: Path,
     title: str | None = None,
-    published: dict[str, float] | None = None,
+    published: Mapping[str, float] | None = None,
     pdf: bool = True,
 ) -> list[Path]:
-    """Write every figure as PNG, and as PDF, into `out`; `published` maps a label to a published final regret.
-
-    Returns the PNG files, the most important first.
-    """
+    """Write every figure as PNG, and as PDF, into `out`; the PNG files, the most important first."""
     out.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, figure in figures(runs, title, published).items():

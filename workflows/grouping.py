@@ -30,11 +30,15 @@ ORDER = ("environment", "algorithm", "use_local", "use_global", "aggregate", "di
 """Fields by which curves are sorted first; the others follow"""
 
 
-def settings(run: RunRecord) -> dict[str, Any]:
-    """The fields of a run's config that matter to it, except the seed."""
-    config = run.summary["config"]
+def effective(config: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a config that matter to its run, except the seed."""
     idle = without_effect(config)
     return {name: value for name, value in config.items() if name != "seed" and name not in idle}
+
+
+def settings(run: RunRecord) -> dict[str, Any]:
+    """The fields of a run's config that matter to it, except the seed."""
+    return effective(run.summary["config"])
 
 
 def shared_settings(run: RunRecord) -> dict[str, Any]:
@@ -63,11 +67,14 @@ def _kinds(configs: Sequence[dict[str, Any]], names: list[str]) -> int:
 
 def described(config: dict[str, Any], fields: Iterable[str]) -> str:
     """A label from some of a config's fields; the algorithm's name where they say nothing."""
-    parts = [_part(name, config[name]) for name in fields if config.get(name) is not None]
-    return ", ".join(part for part in parts if part) or _part("algorithm", config.get("algorithm", ""))
+    parts = [said(name, config[name]) for name in fields if config.get(name) is not None]
+    return ", ".join(part for part in parts if part) or said("algorithm", config.get("algorithm", ""))
 
 
-def _part(name: str, value: Any) -> str:
+def said(name: str, value: Any) -> str:
+    """What a label says of a field with a value; nothing of a switch that is as usual."""
+    if value is None:
+        return f"no {name.replace('_', ' ')}"
     if name == "environment" and is_table(value):
         return Path(value).stem
     if name in KINDS:

@@ -116,13 +116,14 @@ def report(argv: Sequence[str]) -> int:
     from fnbandit.records import find_runs, read_run
     from workflows import tables
     from workflows.figures import draw
+    from workflows.html_report import write_report
 
     arguments = parse(ReportArguments, "fnbandit report", argv)
     if not arguments.directories:
         raise ValueError("report: expected the directory of a run, sweep or figure")
     runs: dict[Path, RunRecord] = {}
     published: dict[str, float] = {}
-    title = None
+    title = caption = None
     for directory in arguments.directories:
         found = find_runs(directory)
         if not found:
@@ -131,12 +132,16 @@ def report(argv: Sequence[str]) -> int:
         runs |= {path.resolve(): read_run(path) for path in found}
         if (directory / "study.json").exists():
             study = load_study(directory)
-            title = study.title
+            title, caption = study.title, study.caption
             published |= {p.label: p.published for p in study.points if p.label and p.published is not None}
     finished = [record for record in runs.values() if record.finished]
     figures = draw(finished, arguments.out or arguments.directories[0] / "figures", title, published)
+    files: list[Path] = []
+    if len(finished) > 1:
+        folder = arguments.out or arguments.directories[0]
+        files = write_report(finished, folder, title or arguments.directories[0].absolute().name, caption)
     if arguments.json:
-        print_json({"title": title, "rows": tables.totals(finished), "figures": figures})
+        print_json({"title": title, "rows": tables.totals(finished), "figures": figures, "report": files[-1:]})
         return 0
     for record in runs.values():
         if not record.finished:
@@ -145,6 +150,8 @@ def report(argv: Sequence[str]) -> int:
     tables.show(finished, console(), title)
     for path in figures:
         console().print(f"figure   {path}", soft_wrap=True)
+    for path in files[-1:]:
+        console().print(f"report   {path}", soft_wrap=True)
     return 0
 
 

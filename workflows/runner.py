@@ -7,12 +7,11 @@ import functools
 import importlib.metadata
 import logging
 import platform
-import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +22,28 @@ from fnbandit.clock import make_clock
 from fnbandit.config import Config
 from fnbandit.environments import make_environment
 from fnbandit.errors import Interrupted
-from fnbandit.records import RecordWriter, aside, read_run, write_summary
-from fnbandit.registry import part_of
+from fnbandit.records import RecordWriter, aside, read_run, read_summary, write_summary
 from fnbandit.runs import Run
 from workflows.engines import LocalEngine, make_engine
 from workflows.extension import clear, extended
 from workflows.failures import Failure, command, resume_command, tell
+from workflows.interrupts import interrupts
 from workflows.locks import locked
 from workflows.logs import logged
 from workflows.progress import Progress, short_name
 from workflows.secrets import masked
 from workflows.standing import unfinished
+from workflows.stores import located, store_uri
+from workflows.story import run_content, study_content, study_outcome
 from workflows.study import Point, Study, load_study
 from workflows.tables import show
 from workflows.tally import Tally
-from workflows.tracking import Tracker
+from workflows.tracking import Outcome, Tracker
 from workflows.trust import confirm_runs
 
 log = logging.getLogger("fnbandit")
+SUMMARY_EVERY = 10.0
+"""Seconds between two summaries of a run that lasts: all that is known of it after a crash"""
 PACKAGES = ("fnbandit", "torch", "numpy", "pyarrow", "ray", "mlflow")
 
 
@@ -53,6 +56,7 @@ def execute(study: Study, console: Console, overwrite: bool = False) -> int:
 
 
 def _execute(study: Study, engine: LocalEngine, console: Console) -> int:
+    study = dataclasses.replace(study, settings=located(study.settings))
     todo = unfinished(study)
     study.save()
     finished = len(study.points) - len(todo)
@@ -65,18 +69,22 @@ def _execute(study: Study, engine: LocalEngine, console: Console) -> int:
             stack.enter_context(engine)
             tracker = None
             if study.settings.tracking:
-                tracker = Tracker(study.settings.tracking_uri, study.name, parent=len(study.points) > 1)
-            figures: list[Path] = []
+                content = study_content(study, {"commit": git_commit()}) if len(study.points) > 1 else None
+                store = store_uri(study.settings.tracking_uri)
+                tracker = Tracker(store, study.settings.experiment, content, study.directory)
+            status, left = "failed", None
             try:
                 work = sum(expected_work(point.config) for point in todo)
                 with Progress(console, len(study.points), work, finished) as progress:
                     failures = run_points(study, todo, engine, tracker, progress)
-                figures = report(study, console)
+                left = report(study, console)
+                status = "failed" if failures else "finished"
             except KeyboardInterrupt:
+                status = "interrupted"
                 raise KeyboardInterrupt(f"interrupted; `{resume_command(study)}` goes on") from None
             finally:
                 if tracker is not None:
-                    tracker.close(figures)
+                    tracker.close(status, left)
     else:
         report(study, console)
     if not failures:
@@ -172,24 +180,25 @@ class Worker:
         resolved = {k: v for k, v in dataclasses.asdict(run.config).items() if v is not None}
         with aside(self._directory / "config.toml") as part:
             part.write_text(tomli_w.dumps(resolved))
-        tally = Tally(run.config)
+        tally = Tally(run.config, earlier_seconds(self._directory))
         facts = self._facts(run)
         self._summarise("running", tally, facts)
-        name = point.label or default_label(self._study, point)
+        name = self._study.names[point.path]
         window = None
         if self._tracker is not None:
-            tags = {"git_commit": facts["commit"], "device": facts["device"], "engine": settings.engine}
-            tags |= {f"version.{package}": version for package, version in facts["versions"].items()}
-            window = self._tracker.run(f"{name} seed={run.config.seed}", run.config, tags)
+            window = self._tracker.run(run_content(self._study, point, run.config, facts), self._directory)
         log.info("fnbandit: %s: begins, %s", name, settings.engine)
         bar = self._progress.add(short_name(point), run.config.horizon, expected_work(run.config))
         writer = RecordWriter(self._directory, settings.trace)
-        status = "failed"
+        status, summarised = "failed", time.monotonic()
         try:
             for segment in run.segments():
                 writer.write(segment)
                 due = tally.add(segment)
                 bar.update(tally.iterations, tally.regret, tally.rounds)
+                if time.monotonic() - summarised > SUMMARY_EVERY:
+                    self._summarise("running", tally, facts)
+                    summarised = time.monotonic()
                 if window is not None:
                     window.log(due)
                 if self._stop.is_set():
@@ -244,18 +253,15 @@ class Worker:
                 self._directory / name for name in ("config.toml", "summary.json", "trace.parquet", "rounds.parquet")
             ]
             files += sorted((self._directory / "figures").glob("*.png"))
-            mlflow_status = {"finished": "FINISHED", "interrupted": "KILLED"}.get(status, "FAILED")
-            window.finish(mlflow_status, [path for path in files if path.exists()])
+            window.finish(status, Outcome([path for path in files if path.exists()]))
 
 
-def default_label(study: Study, point: Point) -> str:
-    """A run's name from what its study varies: 'cosine N=10 D=5'."""
-    config = point.config
-    words = [config.environment, config.algorithm, f"N={config.agents}"]
-    if "threshold" in part_of("trigger", config.trigger).fields:
-        words.append(f"D={config.threshold}")
-    parts = [p for p in point.path.split("/") if "=" in p and not p.startswith(("agents=", "threshold=", "seed="))]
-    return " ".join([*words, *parts])
+def earlier_seconds(directory: Path) -> float:
+    """What earlier sessions of a run took; none of a run that begins anew."""
+    if not (directory / "summary.json").exists():
+        return 0.0
+    summary = read_summary(directory)
+    return 0.0 if summary["status"] == "finished" else float(summary["seconds"])
 
 
 @functools.cache
@@ -281,43 +287,33 @@ def git_commit() -> str:
     return done.stdout.strip() if done.returncode == 0 else "unknown"
 
 
-@contextmanager
-def interrupts() -> Iterator[None]:
-    """Let a polite SIGTERM, as clusters send it, end a study as Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    earlier = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, earlier)
-
-
-def report(study: Study, console: Console) -> list[Path]:
-    """Print the table and where everything is; the figures."""
+def report(study: Study, console: Console) -> Outcome:
+    """Print the table and where everything is; what MLflow is given of it."""
     folders = [study.directory / point.path for point in study.points]
     runs = [read_run(folder) for folder in folders if (folder / "summary.json").exists()]
     runs = [run for run in runs if run.finished]
     show(runs, console, study.title)
     out = study.directory / "figures"
+    files: list[Path] = []
     if len(study.points) == 1:
         figures = sorted(out.glob("*.png"))
     else:
         published = {p.label: p.published for p in study.points if p.label and p.published is not None}
-        from workflows.figures import draw  # Here, because runs should not wait for matplotlib.
+        # Here, because runs should not wait for matplotlib.
+        from workflows.figures import draw
+        from workflows.html_report import write_report
 
         figures = draw(runs, out, study.title, published)
+        if runs:
+            files = [*figures, *write_report(runs, study.directory, study.title or study.name, study.caption)]
     for layout in dict.fromkeys(run.summary["layout"] for run in runs):
         console.print(f"layout   {layout}", soft_wrap=True)
     console.print(f"records  {study.directory}", soft_wrap=True)
     for path in figures:
         console.print(f"figure   {path}", soft_wrap=True)
+    if files:
+        console.print(f"report   {study.directory / 'report.html'}", soft_wrap=True)
     if study.settings.tracking:
-        store = masked(study.settings.tracking_uri or "")
-        console.print(f"MLflow   {store if store.startswith('http') else f'{command()} ui'}")
-    return figures
+        store = study.settings.tracking_uri or ""
+        console.print(f"MLflow   {masked(store) if store.startswith('http') else f'{command()} ui {study.directory}'}")
+    return study_outcome(runs, files, study.caption)

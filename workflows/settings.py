@@ -29,6 +29,8 @@ class Settings(Options):
     """Seconds between checkpoints."""
     tracking_uri: str | None = None
     """MLflow server or store; without it MLFLOW_TRACKING_URI, or sqlite in the working directory."""
+    experiment: str = "fnbandit"
+    """MLflow's experiment, which the runs go to."""
     tracking: bool = True
     """Whether to track in MLflow."""
 

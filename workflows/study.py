@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -38,6 +39,14 @@ class Study:
     points: list[Point]
     settings: Settings
     title: str | None = None
+    caption: str | None = None
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """What every run is called, by its path."""
+        from workflows.naming import run_names
+
+        return run_names(self.points)
 
     def save(self) -> None:
         """Write study.json, from which `resume` goes on."""
@@ -48,6 +57,7 @@ class Study:
             "version": VERSION,
             "name": self.name,
             "title": self.title,
+            "caption": self.caption,
             "settings": {name: _kept(value) for name, value in settings.items() if name != "out"},
             "points": [dataclasses.asdict(point) for point in self.points],
         }
@@ -72,7 +82,7 @@ def load_study(directory: Path) -> Study:
         points = [_point(**point) for point in body["points"]]
         if not points or len({point.path for point in points}) < len(points):
             raise ValueError("expected runs, each in a folder of its own")
-        return Study(_text(body["name"]), directory, points, settings, _text(body["title"]))
+        return Study(_text(body["name"]), directory, points, settings, _text(body["title"]), _text(body.get("caption")))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: cannot be read ({error})") from None
 

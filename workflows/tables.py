@@ -1,8 +1,11 @@
-"""The table of a study's runs: those that differ only in seed are one row."""
+"""What runs have come to, as a table: on the screen, as CSV, in MLflow's note and in the report."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,44 +15,112 @@ from rich.table import Table
 from fnbandit.capacity import readable
 from fnbandit.records import RunRecord
 from fnbandit.results import standard_error
-from workflows.grouping import group
+from workflows.grouping import differing, group, shared_settings
 
-MEANS = ("regret", "rounds", "bytes_up", "bytes_down", "seconds")
+TOTALS = ("rounds", "bytes_up", "bytes_down", "seconds")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ only in seed: the means of their totals."""
+
+    label: str
+    settings: dict[str, Any]
+    """The fields that tell this row from the others"""
+    seeds: int
+    regret: float
+    error: float
+    """The standard error of the regret"""
+    over: str
+    """What the error is over: seeds, with one seed agents; nothing for one agent's one seed"""
+    rounds: float
+    bytes_up: float
+    bytes_down: float
+    seconds: float
+
+    def cells(self) -> list[str]:
+        """As people read it, in the order of HEADINGS."""
+        error = f" ± {self.error:.2f}" if self.over else ""
+        rounds = f"{self.rounds:.1f}".removesuffix(".0")
+        sent = [readable(self.bytes_up), readable(self.bytes_down)]
+        return [self.label, str(self.seeds), f"{self.regret:.2f}{error}", rounds, *sent, f"{self.seconds:.1f}"]
+
+
+HEADINGS = ("run", "seeds", "regret per agent", "rounds", "bytes up", "bytes down", "seconds")
+
+
+def rows(runs: Sequence[RunRecord]) -> list[Row]:
+    """A row for every group of runs that differ only in seed, in the order of their numbers."""
+    groups = group(runs)
+    configs = {label: shared_settings(members[0]) for label, members in groups.items()}
+    fields = differing(list(configs.values()))
+    return [
+        _row(label, members, {name: configs[label].get(name) for name in fields}) for label, members in groups.items()
+    ]
+
+
+def _row(label: str, members: list[RunRecord], settings: dict[str, Any]) -> Row:
+    regret = np.array([run.summary["regret"] for run in members])
+    if len(members) > 1:
+        error, over = float(standard_error(regret)), "seeds"
+    else:
+        one = members[0].summary
+        error, over = one.get("regret_standard_error", 0.0), "agents" if one["config"]["agents"] > 1 else ""
+    totals = {name: float(np.mean([run.summary.get(name, 0) for run in members])) for name in TOTALS}
+    return Row(label, settings, len(members), float(regret.mean()), error, over, **totals)
+
+
+def remark(table: Sequence[Row]) -> str | None:
+    """What ± stands for."""
+    over = {row.over for row in table} - {""}
+    if not over:
+        return None
+    words = {"seeds": "seeds", "agents": "agents (one seed)"}
+    return "± is the standard error over " + (
+        words[over.pop()] if len(over) == 1 else "seeds, over agents where there is one seed"
+    )
 
 
 def totals(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    """A row per group of runs: means over its seeds, and the standard error of the regret, with what it is over."""
-    rows = []
-    for label, members in group(runs).items():
-        columns = {name: np.array([float(run.summary[name]) for run in members]) for name in MEANS}
-        error, over = float(standard_error(columns["regret"])), "seeds"
-        if len(members) == 1:
-            error, over = members[0].summary["regret_standard_error"], "agents"
-        means = {name: float(values.mean()) for name, values in columns.items()}
-        rows.append({"run": label, "seeds": len(members), **means, "regret_standard_error": error, "over": over})
-    return rows
+    """The rows for scripts."""
+    return [
+        {"run": row.label, "seeds": row.seeds, "regret": row.regret, **{name: getattr(row, name) for name in TOTALS},
+         "regret_standard_error": row.error, "over": row.over}
+        for row in rows(runs)
+    ]  # fmt: skip
 
 
 def show(runs: Sequence[RunRecord], console: Console, title: str | None = None) -> None:
-    """Print the table, and what its standard errors are over."""
-    rows = totals(runs)
-    if not rows:
+    """Print the table of runs."""
+    found = rows(runs)
+    if not found:
         return
     table = Table(title=title, title_justify="left")
-    table.add_column("run")
-    for name in ("seeds", "regret per agent", "rounds", "bytes up", "bytes down", "seconds"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(
-            row["run"],
-            str(row["seeds"]),
-            f"{row['regret']:.2f} ± {row['regret_standard_error']:.2f}",
-            f"{row['rounds']:.1f}".removesuffix(".0"),
-            readable(row["bytes_up"]),
-            readable(row["bytes_down"]),
-            f"{row['seconds']:.1f}",
-        )
+    for name in HEADINGS:
+        table.add_column(name, justify="left" if name == "run" else "right")
+    for row in found:
+        table.add_row(*row.cells())
     console.print(table)
-    over = {row["over"] for row in rows}
-    words = over.pop() if len(over) == 1 else "seeds, of a single seed over its agents"
-    console.print(f"± is the standard error over {words}")
+    if note := remark(found):
+        console.print(note)
+
+
+def markdown(runs: Sequence[RunRecord]) -> str:
+    """The table as MLflow's page shows it in a note."""
+    found = rows(runs)
+    lines = [HEADINGS, ["---"] + ["---:"] * (len(HEADINGS) - 1), *(row.cells() for row in found)]
+    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return f"{text}\n\n{remark(found) or ''}".rstrip() + "\n"
+
+
+def write_csv(runs: Sequence[RunRecord], path: Path) -> None:
+    """The table in full precision, a column for every field that tells rows apart."""
+    found = rows(runs)
+    fields = list(found[0].settings) if found else []
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["run", *fields, "seeds", "regret", "regret_error", "error_over", *TOTALS])
+        for row in found:
+            settings = [row.settings[name] for name in fields]
+            totals = [getattr(row, name) for name in TOTALS]
+            writer.writerow([row.label, *settings, row.seeds, row.regret, row.error, row.over, *totals])

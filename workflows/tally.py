@@ -18,7 +18,8 @@ STEPS = 500
 class Tally:
     """Running totals of a run: what the progress bar, the summary and MLflow show."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, seconds: float = 0.0) -> None:
+        """`seconds` is what earlier sessions of the run took."""
         self.config = config
         self.iterations = 0
         self.per_agent = np.zeros(config.agents)
@@ -30,7 +31,7 @@ class Tally:
         self.quantities: dict[str, float] = {}
         """Of the last round"""
         self._communicates = find("algorithm", config.algorithm).communicates
-        self.began = time.monotonic()
+        self.began = time.monotonic() - seconds
         self.step = -(-config.horizon // STEPS)
         """Iterations between two values of a metric"""
 

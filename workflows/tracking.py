@@ -1,68 +1,73 @@
-"""MLflow: the window on runs. The records are the truth; a tracking server that is down never costs a run."""
+"""MLflow: the window on runs. The records are the truth; a tracking server that is down never costs a run.
+
+A study of several runs is a run of MLflow with a child for each of its own. A folder's mlflow.json says which run of
+MLflow is its window, so that a resumed run or study goes on in it.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import queue
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fnbandit.config import Config
-from fnbandit.registry import is_table, part_of
+from fnbandit.records import write_json
+from workflows.secrets import masked
+from workflows.stores import EXPERIMENT_TAGS, IDENTITY, artifact_location
 
-EXPERIMENT = "fnbandit"
-BATCH = 900
-"""Metrics per request; the server takes 1000."""
+BATCH = 90
+"""Steps per request: the server takes 1000 metrics, and a step has about ten"""
+STATUS = {"finished": "FINISHED", "interrupted": "KILLED"}
+"""MLflow's word for a run's; any other is FAILED"""
 
 log = logging.getLogger("fnbandit")
 
 
-def default_uri() -> str:
-    """The store of this directory: MLFLOW_TRACKING_URI, or sqlite."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{Path.cwd() / 'mlflow.db'}"
-
-
 @dataclass(frozen=True)
-class Metric:
-    """One value of one metric."""
+class Content:
+    """What MLflow is told of a run when its window opens."""
 
-    key: str
-    value: float
-    step: int
-    milliseconds: int
+    name: str
+    params: Mapping[str, Any]
+    tags: Mapping[str, str]
+    dataset: tuple[str, str, str, str] | None = None
+    """Name, digest, kind of source and source of what is learned on"""
 
 
 class Tracker:
     """Sends one study's runs to MLflow from a thread of its own, so that no run waits for it."""
 
-    def __init__(self, uri: str | None, name: str, parent: bool) -> None:
-        self.uri = uri or default_uri()
-        self._name, self._parent = name, parent
-        self._parent_id: str | None = None
-        self._queue: queue.Queue[Any] = queue.Queue()
+    def __init__(self, uri: str, experiment: str, study: Content | None, folder: Path) -> None:
+        """`study` is what MLflow is told of the parent run; None: a study of one run, which needs none."""
+        self.uri, self.experiment = uri, experiment
+        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._down = False
+        self._experiment_id: str | None = None
+        self.parent = None if study is None else Window(self, study, folder)
         self._thread = threading.Thread(target=self._work, name="fnbandit-tracking", daemon=True)
         self._thread.start()
 
-    def run(self, name: str, config: Config, tags: dict[str, str]) -> RunTracker:
-        """Begin to track a run."""
-        return RunTracker(self, name, config, tags)
+    def run(self, content: Content, folder: Path) -> Window:
+        """Begin to track a run, whose records are in `folder`."""
+        return Window(self, content, folder)
 
-    def put(self, task: Any) -> None:
+    def put(self, task: Callable[[], None]) -> None:
         self._queue.put(task)
 
-    def close(self, figures: list[Path]) -> None:
-        """Wait until everything has been sent, a study's own figures to its parent run."""
-        if self._parent:
-            self.put(lambda tracker: tracker.send_figures(figures))
+    def close(self, status: str, left: Outcome | None = None) -> None:
+        """Wait until everything has been sent, what the study has come to to its parent run."""
+        if self.parent is not None:
+            self.parent.finish(status, left or Outcome())
         self._queue.put(None)
         self._thread.join()
         if self._down:
-            log.warning("MLflow at %s did not take everything; the records are complete", self.uri)
+            log.warning("MLflow at %s did not take everything; the records are complete", masked(self.uri))
 
     # All below runs in the tracking thread.
 
@@ -72,16 +77,11 @@ class Tracker:
         os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
         while (task := self._queue.get()) is not None:
             try:
-                task(self)
+                task()
             except Exception as error:
                 if not self._down:
                     first = (str(error).splitlines() or [""])[0][:200]
-                    log.warning("MLflow at %s: %s; trying again at the end", self.uri, first)
-                self._down = True
-        if self._parent_id is not None:
-            try:
-                self.client.set_terminated(self._parent_id)
-            except Exception:
+                    log.warning("MLflow at %s: %s; trying again at the end", masked(self.uri), masked(first))
                 self._down = True
 
     @property
@@ -94,90 +94,158 @@ class Tracker:
         return self._client
 
     def experiment_id(self) -> str:
-        found = self.client.get_experiment_by_name(EXPERIMENT)
-        if found is not None:
-            return found.experiment_id
-        local = self.uri.startswith("sqlite:///")
-        location = (Path(self.uri.removeprefix("sqlite:///")).parent / "mlartifacts").as_uri() if local else None
-        return self.client.create_experiment(EXPERIMENT, artifact_location=location)
-
-    def parent_id(self) -> str | None:
-        if self._parent and self._parent_id is None:
-            run = self.client.create_run(self.experiment_id(), run_name=self._name)
-            self._parent_id = run.info.run_id
-        return self._parent_id
-
-    def send_figures(self, figures: list[Path]) -> None:
-        for path in figures:
-            self.client.log_artifact(self.parent_id(), str(path), "figures")
+        """The experiment's, which is made if need be, with the views that its page offers."""
+        if self._experiment_id is None:
+            found = self.client.get_experiment_by_name(self.experiment)
+            if found is not None:
+                identity, tags = found.experiment_id, found.tags
+            else:
+                identity = self.client.create_experiment(self.experiment, artifact_location(self.uri))
+                tags = {}
+            for key, value in EXPERIMENT_TAGS.items():
+                if key not in tags:
+                    self.client.set_experiment_tag(identity, key, value)
+            self._experiment_id = identity
+        return self._experiment_id
 
     def settled(self) -> None:
         """What had failed has been sent."""
         self._down = False
 
 
-class RunTracker:
-    """One run's window. Every value is kept until the end, when what has not arrived is sent again."""
+@dataclass(frozen=True)
+class Outcome:
+    """What a run or study leaves in MLflow at its end."""
 
-    def __init__(self, tracker: Tracker, name: str, config: Config, tags: dict[str, str]) -> None:
-        self._tracker, self._name, self._config, self._tags = tracker, name, config, tags
+    artifacts: Sequence[Path] = ()
+    metrics: Sequence[tuple[int, dict[str, float]]] = ()
+    """By step"""
+    note: str | None = None
+    """Markdown that its page shows"""
+
+
+class Window:
+    """One run of MLflow. Every value is kept until the end, when what has not arrived is sent again."""
+
+    def __init__(self, tracker: Tracker, content: Content, folder: Path) -> None:
+        self._tracker, self._content = tracker, content
+        self._identity = folder / IDENTITY
         self._run_id: str | None = None
-        self._metrics: list[Metric] = []
+        self._began = milliseconds()
+        self._rows: list[tuple[int, dict[str, float], int]] = []
+        """Step, values and time"""
         self._sent = 0
+        self._there: set[int] = set()
+        """Steps that an earlier session has sent: a resumed run goes through its iterations from the first on"""
         self._last: float | None = None
 
-    def log(self, due: list[tuple[int, dict[str, float]]]) -> None:
-        """Metrics of some iterations; sent every other second."""
-        now = int(time.time() * 1000)
-        self._metrics += [Metric(k, v, step, now) for step, values in due for k, v in values.items()]
+    def log(self, due: Sequence[tuple[int, dict[str, float]]]) -> None:
+        """Metrics of some steps; sent every other second."""
+        now = milliseconds()
+        self._rows += [(step, values, now) for step, values in due]
         if self._last is None:
             # Not before the run is under way: importing MLflow would hold up actors that are starting.
-            self._tracker.put(lambda tracker: self._begin())
+            self._tracker.put(self._begin)
         elif not due or time.monotonic() - self._last <= 2:
             return
         else:
-            self._tracker.put(lambda tracker: self._send())
+            self._tracker.put(self._send)
         self._last = time.monotonic()
 
-    def finish(self, status: str, artifacts: list[Path]) -> None:
-        """Everything that is left, then the files."""
-        self._tracker.put(lambda tracker: self._end(status, artifacts))
+    def finish(self, status: str, left: Outcome) -> None:
+        """Everything that is left, then the files; `status` is a run's: finished, interrupted, failed."""
+        ended = milliseconds()
+        self._tracker.put(lambda: self._end(status, left, ended))
+
+    # All below runs in the tracking thread.
 
     def _begin(self) -> None:
         if self._run_id is not None:
             return
-        from mlflow.entities import Dataset, DatasetInput, Param, RunTag
+        from mlflow.entities import Param, RunTag
 
-        client, config = self._tracker.client, self._config
-        tags = dict(self._tags)
-        parent = self._tracker.parent_id()
-        if parent is not None:
-            tags["mlflow.parentRunId"] = parent
-        run = client.create_run(self._tracker.experiment_id(), run_name=self._name)
-        params = [Param(key, str(value)) for key, value in vars(config).items()]
-        client.log_batch(run.info.run_id, params=params, tags=[RunTag(k, v) for k, v in tags.items()])
-        part = part_of("environment", config.environment)
-        kind = "table" if part.path.startswith("fnbandit.environments.tables:") else "function"
-        source = config.environment if is_table(config.environment) else part.path.partition(":")[0]
-        name = Path(config.environment).name
-        data = Dataset(name=name, digest=f"seed-{config.seed}", source_type=kind, source=source)
-        client.log_inputs(run.info.run_id, [DatasetInput(data)])
-        self._run_id = run.info.run_id
+        client, tags = self._tracker.client, dict(self._content.tags)
+        parent = self._tracker.parent
+        if parent is not None and parent is not self:
+            parent._begin()
+            tags["mlflow.parentRunId"] = str(parent._run_id)
+        run_id, params = self._earlier(), []
+        if run_id is None:
+            experiment = self._tracker.experiment_id()
+            run_id = client.create_run(experiment, start_time=self._began, run_name=self._content.name).info.run_id
+            params = [Param(key, str(value)) for key, value in self._content.params.items()]
+            self._log_dataset(run_id)
+        client.log_batch(run_id, params=params, tags=[RunTag(key, value) for key, value in tags.items()])
+        self._identity.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._identity, {**self._place, "run_id": run_id})
+        self._run_id = run_id
+
+    @property
+    def _place(self) -> dict[str, str]:
+        return {"store": masked(self._tracker.uri), "experiment": self._tracker.experiment}
+
+    def _earlier(self) -> str | None:
+        """The run that an earlier session began, taken up again; None where there is none in this store."""
+        try:
+            body = json.loads(self._identity.read_text())
+            run_id = str(body.pop("run_id"))
+        except (OSError, ValueError, KeyError, AttributeError):
+            return None
+        if body != self._place:
+            return None
+        from mlflow.exceptions import MlflowException
+
+        client = self._tracker.client
+        try:
+            info = client.get_run(run_id).info
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return None
+            raise
+        if info.lifecycle_stage != "active":
+            return None
+        client.update_run(run_id, status="RUNNING")
+        self._began = info.start_time
+        if self is not self._tracker.parent:
+            self._there = {metric.step for metric in client.get_metric_history(run_id, "regret")}
+        return run_id
+
+    def _log_dataset(self, run_id: str) -> None:
+        if self._content.dataset is None:
+            return
+        from mlflow.entities import Dataset, DatasetInput
+
+        name, digest, kind, source = self._content.dataset
+        data = Dataset(name=name, digest=digest, source_type=kind, source=source)
+        self._tracker.client.log_inputs(run_id, [DatasetInput(data)])
 
     def _send(self) -> None:
-        from mlflow.entities import Metric as MlflowMetric
+        from mlflow.entities import Metric
 
         self._begin()
-        while self._sent < len(self._metrics):
-            part = self._metrics[self._sent : self._sent + BATCH]
-            values = [MlflowMetric(m.key, m.value, m.milliseconds, m.step) for m in part]
-            self._tracker.client.log_batch(self._run_id, metrics=values)
+        while self._sent < len(self._rows):
+            part = self._rows[self._sent : self._sent + BATCH]
+            new = [row for row in part if row[0] not in self._there]
+            values = [Metric(key, value, when, step) for step, row, when in new for key, value in row.items()]
+            if values:
+                self._tracker.client.log_batch(self._run_id, metrics=values)
             self._sent += len(part)
 
-    def _end(self, status: str, artifacts: list[Path]) -> None:
+    def _end(self, status: str, left: Outcome, ended: int) -> None:
+        self._begin()
+        # A study's values have the time of its beginning: those that a later session sends again are the same rows.
+        self._rows += [(step, values, self._began) for step, values in left.metrics]
         self._send()
-        for path in artifacts:
+        client = self._tracker.client
+        if left.note is not None:
+            client.set_tag(self._run_id, "mlflow.note.content", left.note)
+        for path in left.artifacts:
             folder = "figures" if path.suffix in (".png", ".pdf") else None
-            self._tracker.client.log_artifact(self._run_id, str(path), folder)
-        self._tracker.client.set_terminated(self._run_id, status)
+            client.log_artifact(self._run_id, str(path), folder)
+        client.set_terminated(self._run_id, STATUS.get(status, "FAILED"), ended)
         self._tracker.settled()
+
+
+def milliseconds() -> int:
+    """Now, as MLflow counts."""
+    return int(time.time() * 1000)

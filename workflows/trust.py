@@ -10,6 +10,7 @@ from typing import Any
 
 from fnbandit.registry import KINDS, is_table
 from workflows.secrets import HIDDEN, masked
+from workflows.stores import is_own
 from workflows.study import Study
 
 PLACES = {
@@ -51,7 +52,7 @@ def requests(study: Study, given: dict[str, str]) -> list[str]:
         value = getattr(study.settings, name)
         if value is not None and name not in given and value != os.environ.get(VARIABLES.get(name, "")):
             inside = name == "checkpoint" and "://" not in value and is_inside(Path(value), study.directory)
-            if not inside:
+            if not inside and not (name == "tracking_uri" and is_own(value, study.directory)):
                 found[f"{does} {masked(value)}"] = None
     for folder, folders, _ in os.walk(study.directory):
         for link in (Path(folder) / name for name in folders if (Path(folder) / name).is_symlink()):

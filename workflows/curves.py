@@ -1,0 +1,175 @@
+"""What figures and reports show of runs: curves against iteration, totals against a field, and who stands where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fnbandit.records import RunRecord
+from fnbandit.results import standard_error
+from workflows.grouping import (
+    agent_curves,
+    curve,
+    described,
+    differing,
+    means,
+    round_counts,
+    settings,
+    shared_settings,
+    unused,
+)
+
+Groups = Mapping[str, list[RunRecord]]
+"""Label -> runs that differ only in seed"""
+BYTES = ("bytes_up", "bytes_down")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean and standard error against iteration."""
+
+    iterations: np.ndarray
+    mean: np.ndarray
+    error: np.ndarray
+    over: str
+    """What the error is over"""
+
+    @classmethod
+    def of(cls, curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Curve:
+        """Over runs, as far as the shortest goes."""
+        length = min(len(iterations) for iterations, _ in curves)
+        values = np.stack([value[:length] for _, value in curves])
+        mean, error = values.mean(axis=0), standard_error(values)
+        error[error < 1e-9 * np.abs(mean)] = 0  # rounding
+        return cls(curves[0][0][:length], mean, error, f"{len(curves)} seeds")
+
+    def thinned(self, points: int) -> Curve:
+        """At most so many points, the first and the last among them."""
+        count = len(self.mean)
+        chosen = np.unique(np.linspace(0, count - 1, min(count, points)).round().astype(int))
+        return replace(self, iterations=self.iterations[chosen], mean=self.mean[chosen], error=self.error[chosen])
+
+
+def regret_curve(runs: Sequence[RunRecord]) -> Curve:
+    """The cumulative regret of runs that differ in seed; a single run's error is that over its agents."""
+    result = Curve.of([curve(run) for run in runs])
+    if len(runs) == 1 and len(agents := agent_curves(runs[0])) > 1:
+        return replace(result, error=standard_error(agents), over="agents")
+    return result
+
+
+def regret_curves(groups: Groups) -> dict[str, Curve]:
+    """Of all groups that have a trace."""
+    curves = {label: regret_curve(runs) for label, runs in groups.items()}
+    return {label: one for label, one in curves.items() if len(one.mean)}
+
+
+def round_curves(groups: Groups) -> dict[str, Curve]:
+    """Rounds up to every iteration, of groups that communicate, but not in every iteration."""
+    curves = {label: Curve.of([round_counts(run) for run in runs]) for label, runs in groups.items()}
+    return {label: one for label, one in curves.items() if one.mean.any() and one.mean[-1] < len(one.mean)}
+
+
+def weight_curves(groups: Groups) -> dict[str, Curve]:
+    """alpha, where it is not 0 throughout."""
+    curves = {label: Curve.of([means(run, "weight") for run in runs]) for label, runs in groups.items()}
+    return {label: one for label, one in curves.items() if one.mean.any()}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a group's curve stands: small multiples have a panel for every combination of all fields but one."""
+
+    panel: str
+    name: str
+
+
+def places(groups: Groups) -> dict[str, Place]:
+    """Of every group by its label. A study of two fields or more has a panel per value of the second, with N first."""
+    alone = {label: Place("", label) for label in groups}
+    configs = {label: shared_settings(runs[0]) for label, runs in groups.items()}
+    fields = differing(list(configs.values()))
+    if len(fields) < 2 or len(groups) < 4 or any(runs[0].summary.get("label") for runs in groups.values()):
+        return alone
+    inside = next((name for name in ("agents", "threshold") if name in fields), fields[-1])
+    others = [name for name in fields if name != inside]
+    found = {label: Place(described(c, others), described(c, [inside])) for label, c in configs.items()}
+    panels = [place.panel for place in found.values()]
+    if len(set(found.values())) < len(found) or len(set(panels)) == 1 or min(map(panels.count, panels)) < 2:
+        return alone
+    return found
+
+
+@dataclass(frozen=True)
+class Total:
+    """The mean of a total over runs that differ in seed."""
+
+    mean: float
+    error: float
+    over: str
+    """What the error is over; empty where there is none"""
+
+    @classmethod
+    def of(cls, runs: Sequence[RunRecord], names: Sequence[str]) -> Total:
+        """Of a sum of totals. The regret of a single seed has its error over agents."""
+        values = np.array([float(sum(run.summary[name] for name in names)) for run in runs])
+        if len(runs) > 1:
+            return cls(float(values.mean()), float(standard_error(values)), f"{len(runs)} seeds")
+        error = runs[0].summary.get("regret_standard_error", 0.0) if tuple(names) == ("regret",) else 0.0
+        return cls(float(values[0]), error, "agents" if error else "")
+
+
+@dataclass(frozen=True)
+class Series:
+    """Finished runs that differ in one field and seed, by the field's value."""
+
+    runs: dict[float, list[RunRecord]]
+    labels: dict[float, str]
+    """The groups' labels"""
+
+    def totals(self, names: Sequence[str]) -> dict[float, Total]:
+        """By the field's value, in order."""
+        return {x: Total.of(self.runs[x], names) for x in sorted(self.runs)}
+
+
+def finished(groups: Groups) -> dict[str, list[RunRecord]]:
+    """The groups with their finished runs only."""
+    return {label: done for label, runs in groups.items() if (done := [run for run in runs if run.finished])}
+
+
+def numeric_fields(groups: Groups) -> list[str]:
+    """The fields against which totals can be drawn: N, D, and other numbers that differ."""
+    configs = [shared_settings(runs[0]) for runs in finished(groups).values()]
+    found = []
+    for name in dict.fromkeys(("agents", "threshold", *differing(configs))):
+        values = [config[name] for config in configs if config.get(name) is not None and name != "horizon"]
+        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            found += [name] if len(set(values)) > 1 else []
+    return found
+
+
+def series(groups: Groups, field: str) -> dict[str, Series]:
+    """Runs against a field, one series per combination of the others."""
+    there = {label: runs for label, runs in finished(groups).items() if settings(runs[0]).get(field) is not None}
+    configs = {label: shared_settings(runs[0]) for label, runs in there.items()}
+    fields = differing(list(configs.values()), leave_out=field)
+    names: dict[str, str] = {}
+    result: dict[str, Series] = {}
+    for label, config in configs.items():
+        key = repr([config.get(name) for name in fields])
+        if key not in names:
+            names[key] = unused(described(config, fields), result)
+            result[names[key]] = Series({}, {})
+        value = settings(there[label][0])[field]
+        result[names[key]].runs.setdefault(value, []).extend(there[label])
+        result[names[key]].labels[value] = label
+    return result
+
+
+def style_numbers(groups: Groups) -> dict[str, int]:
+    """A number for every name that curves and series of a study have: the same thing looks the same everywhere."""
+    names = [place.name for place in places(groups).values()]
+    names += [name for field in numeric_fields(groups) for name in series(groups, field)]
+    return {name: number for number, name in enumerate(dict.fromkeys(names))}
