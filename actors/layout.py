@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.options import Options
-from fnbandit.capacity import memory, readable
+from fnbandit.capacity import memory
 from fnbandit.config import Config
 from fnbandit.costs import Rates, iteration_work, round_work
 from fnbandit.environments import Environment
+from fnbandit.memory import readable
 from fnbandit.registry import find, part_of
 from fnbandit.simulation import LONGEST_PART, aligned, split
 

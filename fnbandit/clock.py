@@ -12,7 +12,7 @@ import numpy as np
 
 from fnbandit.config import Config
 from fnbandit.randomness import Purpose, uniforms
-from fnbandit.registry import find
+from fnbandit.registry import made
 
 COLUMNS = ("agent", "speed", "latency", "up", "down")
 """What a table of clock=trace has at the least; `availability` may come with it"""
@@ -202,4 +202,4 @@ def _read(path: str, where: str) -> dict[str, np.ndarray]:
 
 def make_clock(config: Config) -> Clock:
     """The clock that a config names."""
-    return find("clock", config.clock)(config)
+    return made("clock", config.clock, config)

@@ -43,7 +43,7 @@ class Config:
     """N, the number of agents."""
     horizon: Count = 2000
     """T, the number of iterations."""
-    seed: Natural = 0
+    seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
     """Fixes the task, the contexts, the noise and theta_0."""
     arms: Annotated[int, Field(ge=2)] = 4
     """K, contexts per agent and iteration (reward functions; a table has one per class)."""
@@ -55,7 +55,7 @@ class Config:
     """standard: biases, entries N(0, 1), features not divided; ntk: App. B, on doubled contexts."""
     width: Count = 20
     """m, units per hidden layer."""
-    hidden_layers: Count = 1
+    hidden_layers: Annotated[int, Field(ge=1, le=1000)] = 1
     """Hidden layers; the paper's depth L is one more."""
     initialization: Literal["scaled", "normal"] = "scaled"
     """Of network=standard: entries N(0, 1), and between hidden layers, where those would explode, N(0, 2 / fan-in);

@@ -34,10 +34,13 @@ def own_fault(error: BaseException) -> str | None:
         if part := OWN.get(own.tb_frame.f_globals.get("__name__", "")):
             break
         own = own.tb_next
+    if part is None and isinstance(error, AttributeError):
+        # It is asked for what parts of its kind have.
+        part = OWN.get(type(error.obj).__module__)
     frames = [frame for frame, _ in traceback.walk_tb(own)]
     ours = bool(frames) and frames[-1].f_globals.get("__name__", "").split(".")[0] in PACKAGES
     if part is None or (ours and isinstance(error, ValueError)):
         return None
     told = traceback.TracebackException(type(error), error, own)
-    told.stack = traceback.StackSummary.from_list([f for f in told.stack if not f.filename.startswith("<frozen ")])
+    told.stack = traceback.StackSummary.from_list([f for f in told.stack if "importlib" not in f.filename])
     return f"{part} raised {type(error).__name__}\n{''.join(told.format(chain=False)).rstrip()}"

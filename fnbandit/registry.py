@@ -229,6 +229,12 @@ def find(kind: str, name: str) -> Any:
     return imported(kind, name)
 
 
+def made(kind: str, name: str, *args: Any) -> Any:
+    """An object of a part's class; what a user's own raises is told with the part's name."""
+    found = find(kind, name)
+    return found(*args) if name in KINDS[kind] else call_own(f"{kind}={name!r}", found, *args)
+
+
 def imported(kind: str, name: str) -> Any:
     """A user's own part, "package.module:Name"; a ValueError of one line where there is no such thing."""
     module_name, _, attribute = name.partition(":")
@@ -247,6 +253,8 @@ def imported(kind: str, name: str) -> Any:
     found = getattr(module, attribute)
     if not callable(found):
         raise ValueError(f"{kind}={name!r}: is no class and no function; expected package.module:Name")
+    if kind == "algorithm" and not hasattr(found, "memory"):
+        raise ValueError(f"{kind}={name!r}: is no algorithm; expected a class that extends fnbandit.Group")
     OWN[module_name] = f"{kind}={name!r}"
     return found
 

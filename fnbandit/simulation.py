@@ -16,8 +16,7 @@ from fnbandit.algorithms.base import Group, Trace
 from fnbandit.algorithms.federated import FederatedGroup
 from fnbandit.config import Config
 from fnbandit.environments import Environment
-from fnbandit.errors import call_own
-from fnbandit.registry import find
+from fnbandit.registry import find, made
 from fnbandit.results import QUANTITIES, Round, Segment, joined
 from fnbandit.rounds.messages import Broadcast, Upload, round_cost
 from fnbandit.rounds.server import Server
@@ -70,8 +69,7 @@ def aligned(agents: int, groups: int) -> list[range]:
 
 def make_group(config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> Group:
     """A group of the algorithm that a config names; groups of one process have one `shared`."""
-    kind = find("algorithm", config.algorithm)
-    return call_own(f"algorithm={config.algorithm!r}", kind, config, environment, agents, shared)
+    return made("algorithm", config.algorithm, config, environment, agents, shared)
 
 
 class Cohort(Protocol):

@@ -13,7 +13,7 @@ from fnbandit.config import Config
 from fnbandit.environments import Environment
 from fnbandit.memory import Memory, precisions
 from fnbandit.network import Layers, Network
-from fnbandit.registry import find
+from fnbandit.registry import made
 from fnbandit.slices import WORKSPACE
 
 CACHE = 6_000_000
@@ -170,7 +170,7 @@ def _train(
         # One observation twice, at half its weight: a trailing dimension of one has other last bits.
         x, y, scale = x.expand(-1, -1, 2), y.expand(-1, 2), scale / 2
     task = Task(network, x, -y[:, None], scale, decay, towards, caution[:, None, None])
-    optimizer = find("training_optimizer", config.training_optimizer)(task, start)
+    optimizer = made("training_optimizer", config.training_optimizer, task, start)
     losses = []
     for step, rate in enumerate(rates(config, steps, count)):
         residual = optimizer.step(rate)

@@ -117,7 +117,8 @@ def test_a_function_that_raises_ends_the_run_at_once(ray_cluster, caplog):
         run.result()
     assert recoveries(caplog) == []
     text = str(caught.value)
-    assert text.startswith("ValueError: operands could not be broadcast together")
+    assert text.startswith("environment='test_actors_faults:raising' raised ValueError\nTraceback")
+    assert text.splitlines()[-1].startswith("ValueError: operands could not be broadcast together")
     line = next(i for i, row in enumerate(Path(__file__).read_text().splitlines(), 1) if "a mistake of the user" in row)
     assert re.search(rf'test_actors_faults.py", line {line}, in raising', text)
     assert "/ray/" not in text

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fnbandit import Config
-from fnbandit.capacity import MARGIN, check_local, memory, readable
+from fnbandit.capacity import MARGIN, check_local, memory
 from fnbandit.environments import make_environment
-from fnbandit.memory import Memory, precisions
+from fnbandit.memory import Memory, precisions, readable
 from fnbandit.registry import ALGORITHMS
 
 
@@ -66,7 +66,7 @@ def test_what_this_process_cannot_hold(monkeypatch):
     environment = make_environment(config)
     each = memory(config, environment).per_agent
     pages = {"SC_PAGE_SIZE": 1, "SC_AVPHYS_PAGES": int(100 * each) + 1}
-    monkeypatch.setattr("fnbandit.capacity.os.sysconf", pages.__getitem__)
+    monkeypatch.setattr("fnbandit.memory.os.sysconf", pages.__getitem__)
     check_local(config, environment)
     pages["SC_AVPHYS_PAGES"] = int(40.5 * each)
     with pytest.raises(

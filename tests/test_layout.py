@@ -7,8 +7,9 @@ import pytest
 from actors import Options
 from actors.layout import ACTOR_BYTES, Node, nodes_of, plan
 from fnbandit import Config
-from fnbandit.capacity import memory, readable
+from fnbandit.capacity import memory
 from fnbandit.environments import make_environment
+from fnbandit.memory import readable
 
 BASE = Config(agents=6, horizon=40)
 

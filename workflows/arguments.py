@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import math
 import os
 import tomllib
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from fnbandit.validation import Count, settings
 from workflows.flags import composed, flag_types, parse_lists
 from workflows.output import Display
 from workflows.settings import Settings
-from workflows.study import Point, folder_of, with_seeds
+from workflows.study import Point, check_size, folder_of, with_seeds
 
 log = logging.getLogger("fnbandit")
 
@@ -74,7 +75,7 @@ def requested(program: str, argv: Sequence[str], lists: bool, kind: type[Kind]) 
         _check_values(name, several, lists)
     fields = {name: several for name, several in values.items() if name in FIELDS}
     others = {name: several[0] for name, several in values.items() if name not in FIELDS}
-    if "://" not in (checkpoint := others.get("checkpoint", "://")):
+    if isinstance(checkpoint := others.get("checkpoint"), str) and "://" not in checkpoint:
         others["checkpoint"] = os.path.abspath(checkpoint)
     asked = composed(kind, others)
     seeds = asked.seeds if isinstance(asked, Arguments) else 1
@@ -97,6 +98,7 @@ def product(preset: str, fields: dict[str, list[Any]]) -> tuple[list[Point], dic
     {"trigger": ["always", "logdet"], "threshold": [1.0, 5.0]} there is one run with trigger=always.
     """
     axes = [name for name, several in fields.items() if len(several) > 1]
+    check_size(math.prod(map(len, fields.values())))
     points: dict[Point, None] = {}
     reasons: list[dict[str, str]] = []
     for values in itertools.product(*fields.values()):

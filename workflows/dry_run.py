@@ -10,9 +10,10 @@ from rich.table import Table
 
 from actors.layout import Node, plan
 from fnbandit import theory
-from fnbandit.capacity import memory, readable
+from fnbandit.capacity import memory
 from fnbandit.config import Config
 from fnbandit.environments import make_environment
+from fnbandit.memory import readable
 from workflows.settings import Settings
 from workflows.study import Study
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fnbandit.capacity import readable
+from fnbandit.memory import readable
 from fnbandit.registry import part_of
 from workflows.progress import duration
 from workflows.study import load_study

@@ -117,11 +117,11 @@ def check(study: Study, engine: LocalEngine) -> None:
     """Raise on what can be seen to be wrong before anything is written or started."""
     seen = set()
     for config in (point.config for point in study.points):
-        make_clock(config)
         if config.replace(seed=0) in seen:
             continue
         seen.add(config.replace(seed=0))
         engine.check(config, make_environment(config))
+        make_clock(config)  # which holds something of every agent: after the memory has been reckoned
 
 
 def run_points(

@@ -19,6 +19,10 @@ VERSION = 2
 """Of study.json; version 1 had the number of seeds among the settings"""
 
 
+MOST_RUNS = 100_000
+"""Of one study"""
+
+
 @dataclass(frozen=True)
 class Point:
     """One run of a study."""
@@ -113,8 +117,16 @@ def folder_of(values: Mapping[str, Any]) -> str:
     return "/".join(f"{name}={quote(str(value), safe=':')}" for name, value in values.items())
 
 
+def check_size(runs: int) -> None:
+    """Raise one line on more runs than a study can have."""
+    if runs > MOST_RUNS:
+        raise ValueError(f"a study of {runs:,} runs is asked for; at most {MOST_RUNS:,} fit into one")
+
+
 def with_seeds(points: Iterable[Point], seeds: int) -> list[Point]:
     """Every run with `seeds` seeds, from its own on, in a folder per seed; a run twice is a ValueError."""
+    points = list(points)
+    check_size(len(points) * seeds)
     result: dict[str, Point] = {}
     for point in points:
         for seed in range(point.config.seed, point.config.seed + seeds):

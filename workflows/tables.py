@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fnbandit.capacity import readable
+from fnbandit.memory import readable
 from fnbandit.records import RunRecord
 from fnbandit.results import standard_error
 from workflows.grouping import differing, group, shared_settings

@@ -27,6 +27,8 @@ def resolve_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise ValueError(f"device={name!r}: expected auto, cpu, cuda or cuda:INDEX") from None
+    if device.type not in ("cpu", "cuda") or (device.type == "cpu" and device.index):
+        raise ValueError(f"device={name!r}: expected auto, cpu, cuda or cuda:INDEX")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"device={name!r}: {torch.cuda.device_count()} CUDA devices here; accepted: auto, cpu")
     return device

@@ -9,6 +9,7 @@ import numpy as np
 from fnbandit.config import Config
 from fnbandit.environments.base import Block
 from fnbandit.errors import call_own
+from fnbandit.memory import check_contexts
 from fnbandit.randomness import BLOCK, Purpose, generator
 
 RewardFunction = Callable[[np.ndarray], np.ndarray]
@@ -22,12 +23,14 @@ def on_sphere(random: np.random.Generator, *shape: int) -> np.ndarray:
 
 def cosine(config: Config) -> FunctionEnvironment:
     """h(x) = cos(3 <a, x>) (Sec. 5.1), with a drawn from the seed."""
+    check_contexts(config.arms, config.dim)
     a = direction(config)
     return FunctionEnvironment(config, lambda x: np.cos(3 * (x @ a)))
 
 
 def square(config: Config) -> FunctionEnvironment:
     """h(x) = 10 <a, x>^2 (Sec. 5.1), with a drawn from the seed."""
+    check_contexts(config.arms, config.dim)
     a = direction(config)
     return FunctionEnvironment(config, lambda x: 10 * (x @ a) ** 2)
 
@@ -47,13 +50,15 @@ class FunctionEnvironment:
         """R of Sec. 2: Gaussian noise is sub-Gaussian with its own deviation"""
         self._config = config
         self._function = function
+        check_contexts(self.arms, self.dim)
         self._means(on_sphere(generator(config.seed, Purpose.DOMAIN), 2, config.dim))
 
     def block(self, agent: int, index: int) -> Block:
         seed = self._config.seed
         contexts = on_sphere(generator(seed, Purpose.CONTEXTS, agent, index), BLOCK, self.arms, self.dim)
         means = self._means(contexts.reshape(-1, self.dim)).reshape(BLOCK, self.arms)
-        noise = self._config.noise * generator(seed, Purpose.NOISE, agent, index).standard_normal(BLOCK)
+        with np.errstate(over="ignore"):
+            noise = self._config.noise * generator(seed, Purpose.NOISE, agent, index).standard_normal(BLOCK)
         return Block(contexts, means, noise)
 
     def domain(self, count: int) -> np.ndarray:

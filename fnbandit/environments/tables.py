@@ -15,6 +15,7 @@ import pyarrow.parquet
 
 from fnbandit.config import Config
 from fnbandit.environments.base import Block
+from fnbandit.memory import check_contexts
 from fnbandit.randomness import BLOCK, Purpose, generator
 
 
@@ -153,6 +154,7 @@ class TableEnvironment:
         self._horizon = config.horizon
         self.arms = int(labels.max()) + 1
         self.dim = self.arms * rows.shape[1]
+        check_contexts(self.arms, self.dim)
         self._orders: dict[tuple[int, int], np.ndarray] = {}
 
     def block(self, agent: int, index: int) -> Block:

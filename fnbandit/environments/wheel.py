@@ -31,7 +31,8 @@ class Wheel:
     def block(self, agent: int, index: int) -> Block:
         seed = self._config.seed
         points = in_disc(generator(seed, Purpose.CONTEXTS, agent, index), BLOCK)
-        noise = self._config.noise * generator(seed, Purpose.NOISE, agent, index).standard_normal(BLOCK)
+        with np.errstate(over="ignore"):
+            noise = self._config.noise * generator(seed, Purpose.NOISE, agent, index).standard_normal(BLOCK)
         return Block(contexts(points), self.means(points), noise)
 
     def means(self, points: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.registry import find
+from fnbandit.registry import made
 from fnbandit.state import State
 
 WEISZFELD_STEPS = 50
@@ -102,5 +102,5 @@ class Momentum(Aggregation):
 
 def make_aggregation(config: Config) -> Aggregation:
     """The rule that a config asks for."""
-    rule = find("aggregation", config.aggregation)(config)
+    rule = made("aggregation", config.aggregation, config)
     return Momentum(config, rule) if config.server_momentum else rule

@@ -12,7 +12,7 @@ from fnbandit.config import Config
 from fnbandit.covariance import Lift
 from fnbandit.covariance.full import CHUNK, change_of
 from fnbandit.covariance.versions import Versions
-from fnbandit.registry import find
+from fnbandit.registry import made
 from fnbandit.rounds.channels import Exact
 from fnbandit.rounds.messages import Contents, Cost
 from fnbandit.rounds.triggers import Trigger
@@ -79,8 +79,8 @@ class Statistics:
         theta: Tensor | None = None,
     ) -> None:
         self.lift, self.parameters, self.like = lift, parameters, like
-        self.trigger: Trigger = find("trigger", config.trigger)(config)
-        self.channel: Exact = find("messages", config.messages)(config, parameters, lift)
+        self.trigger: Trigger = made("trigger", config.trigger, config)
+        self.channel: Exact = made("messages", config.messages, config, parameters, lift)
         self.covariance = Versions(parameters, like, 1 / config.number("regularization"), -1.0)
         """V^-1, V = lambda I + W"""
         self.inverses = None if theta is None else Versions(parameters, like, 0.0, 1.0)
@@ -122,7 +122,7 @@ class ExchangeServer:
 
     def __init__(self, config: Config, statistics: Statistics) -> None:
         self.statistics = statistics
-        self._weigh = find("staleness", config.staleness)(config)
+        self._weigh = made("staleness", config.staleness, config)
         self._weight = make_weight(config)
         n, like = config.agents, statistics.like
         self.exchanges = 0

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fnbandit.config import Config
 from fnbandit.covariance import Estimate, Lift, LocalInverses, matrices
-from fnbandit.registry import find
+from fnbandit.registry import made
 from fnbandit.rounds.aggregation import make_aggregation
 from fnbandit.rounds.channels import Exact
 from fnbandit.rounds.messages import Broadcast, Contents, Size, Upload
@@ -46,8 +46,8 @@ class Shared:
         networks: Networks | None = None,
     ) -> None:
         self.lift = lift
-        self.trigger: Trigger = find("trigger", config.trigger)(config)
-        self.channel: Exact = find("messages", config.messages)(config, parameters, lift)
+        self.trigger: Trigger = made("trigger", config.trigger, config)
+        self.channel: Exact = made("messages", config.messages, config, parameters, lift)
         self._up, self._down = up, down
         self._agents = config.agents
         self._averages_theta = make_aggregation(config).linear

@@ -12,7 +12,7 @@ from fnbandit.config import Config
 from fnbandit.covariance import Covariance, Lift
 from fnbandit.environments import Environment
 from fnbandit.memory import Memory, precisions
-from fnbandit.registry import find
+from fnbandit.registry import made
 from fnbandit.slices import few_at_once
 from fnbandit.state import State
 
@@ -241,4 +241,4 @@ def make_weight(config: Config) -> Weight:
     """The weight that a config of FN-UCB asks for."""
     if not (config.use_global and config.use_local):
         return Only(config, value=1.0 if config.use_local else 0.0)
-    return find("weight", config.weight)(config)
+    return made("weight", config.weight, config)
