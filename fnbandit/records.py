@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +34,6 @@ import pyarrow.parquet
 
 from fnbandit.errors import SimulationError
 from fnbandit.results import COSTS, QUANTITIES, TIMES, Round, Segment
-
-if TYPE_CHECKING:
-    import pyarrow.dataset
 
 log = logging.getLogger("fnbandit")
 VERSION = "2"
@@ -348,17 +345,3 @@ def _parquet(path: Path) -> pa.Table:
 def find_runs(directory: str | Path) -> list[Path]:
     """The folders of all runs in a folder, sorted; the folder itself if it is a run."""
     return sorted(path.parent for path in Path(directory).rglob("summary.json"))
-
-
-def read_sweep(directory: str | Path, table: Literal["trace", "rounds"] = "trace") -> pyarrow.dataset.Dataset:
-    """All finished runs of a folder as one data set, with the folders' key=value as columns."""
-    import pyarrow.dataset  # Here, because it brings pandas, and every actor would wait for it.
-
-    directory = Path(directory)
-    files = sorted(str(path) for path in directory.rglob(f"{table}.parquet"))
-    if not files:
-        raise ValueError(f"{directory}: has no finished run")
-    partitioning = pyarrow.dataset.HivePartitioning.discover(infer_dictionary=False)
-    return pyarrow.dataset.dataset(
-        files, format="parquet", partitioning=partitioning, partition_base_dir=str(directory)
-    )

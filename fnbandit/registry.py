@@ -202,6 +202,22 @@ KINDS: dict[str, dict[str, Part]] = {
 """The fields of Config that name a part, and what they accept."""
 
 
+SERVICES = {
+    "ray": "actors.engine:RayRun",
+    "watched": "workflows.progress:watched",
+    "save": "workflows.saving:save",
+    "plot": "workflows.saving:plot",
+    "plot_result": "workflows.saving:plot_result",
+}
+"""What stands above the science and is imported, by its path, when a user asks for it in Python."""
+
+
+def service(name: str) -> Any:
+    """What a service's name stands for."""
+    module, _, attribute = SERVICES[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
 def part_of(kind: str, name: str) -> Part:
     """The part that a field names; a user's own ("package.module:Class") is titled by its class."""
     if name in KINDS[kind]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fnbandit.algorithms.base import Trace
 from fnbandit.config import Config
+from fnbandit.registry import service
 from fnbandit.rounds.messages import Cost
 
 COSTS = tuple(Cost.__dataclass_fields__)
@@ -155,6 +157,19 @@ class Result:
     seconds: float
     times: np.ndarray | None = None
     """With a clock: the simulated seconds at which agents finished their iterations"""
+    segments: tuple[Segment, ...] = ()
+    """As they came, their traces views of the arrays above: what `save` writes"""
+
+    def __repr__(self) -> str:
+        return f"Result: {self.summary()}"
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the records of a run, as `fnbandit run` leaves them: for `report`, `ls` and `fnbandit.load`."""
+        return service("save")(self, folder)
+
+    def plot(self, name: str = "regret") -> Any:
+        """A figure, matplotlib's: "regret", "rounds" or "weight"."""
+        return service("plot_result")(self, name)
 
     @property
     def rounds(self) -> list[int]:
@@ -200,15 +215,25 @@ def collect(config: Config, segments: Iterable[Segment]) -> Result:
     """A Result from all segments of a simulation. `config` is resolved."""
     began = time.perf_counter()
     segments = list(segments)
-    times = [segment.trace.time for segment in segments if segment.trace.time is not None]
+    traces = [vars(segment.trace) for segment in segments]
+    whole = {name: _concatenated([trace[name] for trace in traces]) for name in traces[0]}
+    # Views of the whole, so that every number is in memory once.
+    parts: list[dict[str, Any]] = [
+        {n: v if v is None else v[s.start : s.end] for n, v in whole.items()} for s in segments
+    ]
     return Result(
         config=config,
-        arms=np.concatenate([segment.trace.arms for segment in segments]),
-        rewards=np.concatenate([segment.trace.rewards for segment in segments]),
-        regret=np.concatenate([segment.trace.regret for segment in segments]),
-        weight=np.concatenate([segment.trace.weight for segment in segments]),
+        arms=whole["arms"],
+        rewards=whole["rewards"],
+        regret=whole["regret"],
+        weight=whole["weight"],
         round_records=[record for segment in segments for record in segment.rounds],
         theta=segments[-1].theta,
         seconds=time.perf_counter() - began,
-        times=None if not times else np.concatenate(times),
+        times=whole["time"],
+        segments=tuple(replace(s, trace=Trace(**part)) for s, part in zip(segments, parts, strict=True)),
     )
+
+
+def _concatenated(values: list[Any]) -> Any:
+    return None if values[0] is None else np.concatenate(values)

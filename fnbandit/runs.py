@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from fnbandit.environments import Environment, as_environment, make_environment
 from fnbandit.fingerprints import fingerprint
 from fnbandit.network import TangentFeatures
 from fnbandit.presets import THEORY_FIELDS
-from fnbandit.registry import find, part_of
+from fnbandit.registry import find, part_of, service, unknown
 from fnbandit.results import Result, Round, Segment, collect
 from fnbandit.rounds.server import Server
 from fnbandit.rounds.weights import make_weight
@@ -222,12 +222,30 @@ class LocalRun(Run):
                 self._save(segment.end, on_host(agents), on_host(server))
 
 
-def simulate(config: Config, environment: Any = None, groups: int = 1) -> Result:
-    """Run a whole simulation in this process.
+def simulate(
+    config: Config,
+    environment: Any = None,
+    groups: int = 1,
+    engine: Literal["local", "ray"] = "local",
+    progress: bool = False,
+) -> Result:
+    """Run a whole simulation: in this process, or with engine="ray" in actors, with the same bits.
 
     `environment` takes an own task in place of `config.environment`: an object with arms, dim, block and
     domain (`fnbandit.environments.Environment`), or a reward function h(x) for rows x on the unit sphere:
 
         simulate(Config(agents=4, horizon=100), environment=lambda x: x[:, 0] ** 2)
+
+    With `progress` a line on standard error says how far it is.
     """
-    return LocalRun(config, environment=environment, groups=groups).result()
+    run: Run
+    if engine == "local":
+        run = LocalRun(config, environment=environment, groups=groups)
+    elif engine != "ray":
+        raise ValueError(unknown("engine", engine, ("local", "ray")))
+    elif groups != 1:
+        raise ValueError(f"groups={groups}: is for engine='local'; on Ray the layout decides")
+    else:
+        run = service("ray")(config, environment=environment)
+    segments = service("watched")(run.config, run.segments()) if progress else run.segments()
+    return collect(run.config, segments)

@@ -28,7 +28,7 @@ LAYERS = [
     {"fnbandit.dimensions"},
     {"fnbandit.capacity", "fnbandit.checkpoints", "fnbandit.costs", "fnbandit.records", "fnbandit.theory"},
     {"fnbandit.assumptions"},
-    {"fnbandit.runs"},
+    {"fnbandit.runs", "fnbandit.studies"},
     {"fnbandit"},
     {"actors"},
     {"workflows"},

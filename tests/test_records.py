@@ -17,12 +17,12 @@ from fnbandit.records import (
     find_runs,
     read_run,
     read_stream,
-    read_sweep,
     write_json,
     write_summary,
 )
 from fnbandit.results import Round, Segment
 from fnbandit.rounds.messages import Cost
+from fnbandit.studies import read_sweep
 
 COST = Cost(messages_up=4, messages_down=5, numbers_up=6, numbers_down=7, bytes_up=8, bytes_down=9)
 
@@ -47,14 +47,14 @@ def segment(start: int, end: int, round_: bool = True) -> Segment:
     return Segment(start, end, trace, record, 0.125)
 
 
-def written(directory, detail="agents", finished=True):
+def written(directory, detail="agents", finished=True, **config):
     writer = RecordWriter(directory, detail)
     for part in (segment(0, 3), segment(3, 4), segment(4, 6, round_=False)):
         writer.write(part)
     writer.close()
     files = writer.finish(6, 2) if finished else {}
     status = "finished" if finished else "running"
-    write_summary(directory, {"status": status, "config": {}, "iterations": 6, "files": files})
+    write_summary(directory, {"status": status, "config": config, "iterations": 6, "files": files})
     return read_run(directory)
 
 
@@ -197,7 +197,7 @@ def test_a_sweep_is_one_data_set(tmp_path):
     with pytest.raises(ValueError, match="has no finished run"):
         read_sweep(tmp_path)
     for seed in (0, 1):
-        written(tmp_path / "agents=2" / f"seed={seed}")
+        written(tmp_path / "agents=2" / f"seed={seed}", agents=2, seed=seed)
     written(tmp_path / "agents=3" / "seed=0", finished=False)
     assert find_runs(tmp_path) == [
         tmp_path / part for part in ("agents=2/seed=0", "agents=2/seed=1", "agents=3/seed=0")

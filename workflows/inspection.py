@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 from rich.table import Table
 
+from fnbandit.registry import without_effect
 from fnbandit.validation import settings
 from workflows.arguments import ConfigArguments, requested
 from workflows.flags import parse
@@ -89,6 +90,9 @@ def show(argv: Sequence[str]) -> int:
         return 0
     table = Table.grid(padding=(0, 2))
     for name, value in found.items():
+        if name == "config":
+            idle = without_effect(value)
+            value = {key: text for key, text in value.items() if key not in idle}
         if isinstance(value, dict):
             value = "\n".join(f"{key} = {text}" for key, text in value.items())
         elif isinstance(value, list):

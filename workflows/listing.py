@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -10,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fnbandit.memory import readable
+from fnbandit.records import read_summary
 from fnbandit.registry import part_of
+from workflows.locks import held
 from workflows.progress import duration
 from workflows.study import load_study
 
@@ -51,8 +52,10 @@ class Row:
 
 def _range(values: list[Any], form: str = "") -> str:
     """A few values as they are, many as the first and the last."""
+    form = form or (".4g" if any(isinstance(value, float) for value in values) else "")
+    few = len(set(values)) < 4 and form != ".2f"
     found = [format(value, form) for value in sorted(set(values), key=lambda value: (isinstance(value, str), value))]
-    return ",".join(found) if len(found) < 4 and not form else " to ".join(dict.fromkeys([*found[:1], *found[-1:]]))
+    return ",".join(found) if few else " to ".join(dict.fromkeys([*found[:1], *found[-1:]]))
 
 
 def summaries(directory: Path) -> dict[Path, dict[str, Any]]:
@@ -60,10 +63,12 @@ def summaries(directory: Path) -> dict[Path, dict[str, Any]]:
     found = {}
     for path in sorted(directory.rglob(SUMMARY)):
         try:
-            summary = json.loads(path.read_text())
-            found[path.parent] = summary if isinstance(summary["config"], dict) else {"status": "damaged"}
-        except (OSError, ValueError, KeyError, TypeError):
-            found[path.parent] = {"status": "damaged"}
+            summary = read_summary(path.parent)
+        except ValueError:
+            summary = {"status": "damaged"}
+        if summary["status"] == "running" and not any(held(folder) for folder in (path.parent, *path.parent.parents)):
+            summary["status"] = "stopped"  # its process has ended without a word
+        found[path.parent] = summary
     return found
 
 

@@ -14,6 +14,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,21 @@ def locked(directory: Path) -> Iterator[None]:
             signs.join()
         if _holder(file) == _this_process():
             path.unlink(missing_ok=True)
+        os.close(file)
+
+
+def held(directory: Path) -> bool:
+    """Whether a process writes to a folder now, as far as its lock's file says; nothing is locked for the question."""
+    try:
+        file = os.open(directory / NAME, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        holder = _holder(file)
+        if holder and holder["host"] == socket.gethostname():
+            return _runs(holder["pid"])
+        return time.time() - os.fstat(file).st_mtime < STALE
+    finally:
         os.close(file)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,8 +14,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fnbandit.config import Config
 from fnbandit.registry import part_of
 from workflows.study import Point
+
+if TYPE_CHECKING:
+    from fnbandit.results import Segment
 
 LINE_EVERY = 10.0
 """Seconds between two plain lines."""
@@ -210,6 +214,19 @@ class Progress:
         bar: Any = ProgressBar(self._work, done, width=BAR)
         table.add_row(counts, bar, f"{done / self._work:.0%}", passed, failed)
         return table
+
+
+def watched(config: Config, segments: Iterable[Segment]) -> Iterator[Segment]:
+    """The segments of a simulation, with a line on standard error that says how far it is."""
+    regret, rounds = 0.0, 0
+    with Progress(Console(stderr=True, highlight=False), 1, 1.0) as progress:
+        bar = progress.add(f"N={config.agents} s{config.seed}", config.horizon, 1.0)
+        for segment in segments:
+            regret += float(segment.trace.regret.sum(0).mean())
+            rounds += len(segment.rounds)
+            bar.update(segment.end, regret, rounds)
+            yield segment
+        bar.close("finished")
 
 
 def duration(seconds: float) -> str:
