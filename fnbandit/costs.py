@@ -112,6 +112,17 @@ def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
     return work
 
 
+def ideal_seconds(config: Config, arms: int, dim: int, rounds: list[int], rates: Rates) -> float:
+    """The least time of all iterations of a run in one process, and of its rounds in some of them."""
+    seconds, last = 0.0, 0
+    for t in range(1, config.horizon + 1):
+        seconds += iteration_work(config, arms, dim, config.agents, t, t - last).seconds(rates)
+        if t in rounds:
+            seconds += round_work(config, dim, config.agents, t, t - last).seconds(rates)
+            last = t
+    return seconds
+
+
 def server_work(config: Config, dim: int, t: int, k: int, subtrees: int) -> Work:
     """The server's part of a round of Less Comm.: what one core does while all others wait.
 

@@ -28,13 +28,17 @@ VARIANTS = [
     {"weight": "constant", "hidden_layers": 2, "network": "ntk", "training_loss": "paper"},
     {"use_local": False},
     {"algorithm": "dislinucb", "trigger": "logdet"},
+    # Two leaves of agents, whose rows are summed.
+    {**TUNED, "agents": 20, "trigger": "diagonal"},
+    {"agents": 20, "messages": "quantized", "statistics_dtype": "float32"},
+    {"agents": 20, "diagonal": True, "server_momentum": 0.5},
 ]
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_agents_and_server_never_look_at_a_value(variant):
-    config = Config(device="meta", agents=3, horizon=40, dim=4, width=4, ramp=10, **variant)
-    group = make_group(config, make_environment(config), range(3))
+    config = Config(**({"device": "meta", "agents": 3, "horizon": 40, "dim": 4, "width": 4, "ramp": 10} | variant))
+    group = make_group(config, make_environment(config), range(config.agents))
     assert isinstance(group, FederatedGroup) and group.rewards.is_meta
     server = Server(config, group.shared)
     for length in (1, 1, 5, 20, 9):

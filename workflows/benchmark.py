@@ -13,43 +13,21 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
 
 from fnbandit import Config
-from fnbandit.costs import Rates, iteration_work, round_work
+from fnbandit.costs import iteration_work, round_work
 from fnbandit.environments import make_environment
 from fnbandit.network import Network
 from fnbandit.results import Segment
-from fnbandit.rounds.server import Server
-from fnbandit.simulation import LocalCohort, one_thread, run_segments
+from fnbandit.runs import LocalRun
+from workflows.benchmark_scale import growth, in_epoch, peak_memory, prediction, servers_part, thousand_agents
+from workflows.measures import Line, rates, seconds_per_iteration, segments_of
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@dataclass(frozen=True)
-class Line:
-    """One measurement against its target."""
-
-    name: str
-    value: float
-    target: str
-    holds: bool
-    note: str = ""
-
-
-def seconds_per_iteration(config: Config, first: int, last: int) -> float:
-    """Median seconds of iterations first to last, each communicating, in this process."""
-    with one_thread():
-        cohort = LocalCohort(config, make_environment(config))
-        assert cohort.shared is not None
-        segments = run_segments(config, cohort, Server(config, cohort.shared))
-        times = [segment.seconds for segment in segments if first <= segment.end <= last]
-    return statistics.median(times)
 
 
 def oracle_seconds(config: Config, first: int, last: int) -> float:
@@ -66,7 +44,7 @@ def oracle_seconds(config: Config, first: int, last: int) -> float:
 
 def against_oracle(name: str, config: Config, fast: tuple[int, int], slow: tuple[int, int], target: float) -> Line:
     """Iterations `fast` here, `slow` of the oracle: where it takes too long, its first ones, which take it no more."""
-    ours = seconds_per_iteration(config.replace(horizon=fast[1]), *fast)
+    ours = seconds_per_iteration(LocalRun(config.replace(horizon=fast[1])).segments(), *fast)
     theirs = oracle_seconds(config, *slow)
     note = f"{ours * 1e3:.1f} ms (iterations {fast[0]}-{fast[1]}) against {theirs * 1e3:.0f} ms ({slow[0]}-{slow[1]})"
     return Line(name, theirs / ours, f"at least {target:g}", theirs / ours >= target, note)
@@ -87,29 +65,9 @@ def oracle_shuttle_wide() -> Line:
     return against_oracle("times faster than the oracle: shuttle N=5 m=50", config, (100, 120), (2, 3), 250)
 
 
-def rates() -> Rates:
-    """What one thread of this machine does, now."""
-    with one_thread():
-        products = []
-        for dtype in (torch.float64, torch.float32):
-            a = torch.randn(1000, 1000, dtype=dtype)
-            times = [_timed(functools.partial(torch.mm, a, a)) for _ in range(8)]
-            products.append(2e9 / min(times))
-        source = torch.randn(30_000_000)
-        target = torch.empty_like(source)
-        copy = min(_timed(lambda: target.copy_(source)) for _ in range(5))
-    return Rates(double=products[0], single=products[1], stream=2 * source.numel() * 4 / copy)
-
-
-def _timed(action: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
-
-
 def over_ideal(name: str, config: Config, first: int, last: int, target: float) -> Line:
     """An iteration that communicates over the least that its work and traffic take (fnbandit/costs.py)."""
-    measured = seconds_per_iteration(config, first, last)
+    measured = seconds_per_iteration(segments_of(config), first, last)
     environment, t = make_environment(config), (first + last) // 2
     work = iteration_work(config, environment.arms, environment.dim, config.agents, t, k=1)
     ideal = (work + round_work(config, environment.dim, config.agents, t, k=1)).seconds(rates())
@@ -117,25 +75,24 @@ def over_ideal(name: str, config: Config, first: int, last: int, target: float) 
     return Line(f"time over ideal: {name}", measured / ideal, f"at most {target:g}", measured / ideal <= target, note)
 
 
-def ideal_cosine() -> Line:
-    return over_ideal("cosine N=64", Config(agents=64, horizon=1000), 980, 1000, 4)
+COSINE = Config(agents=64, horizon=1000)
+SHUTTLE = Config.preset("paper", environment="shuttle", agents=5, horizon=420)
+WIDE = SHUTTLE.replace(width=50, horizon=600)
 
 
-def ideal_shuttle() -> Line:
-    config = Config.preset("paper", environment="shuttle", agents=5, horizon=420)
-    return over_ideal("shuttle N=5 m=20", config, 380, 420, 3)
-
-
-def ideal_shuttle_wide() -> Line:
-    config = Config.preset("paper", environment="shuttle", agents=5, width=50, horizon=600)
-    return over_ideal("shuttle N=5 m=50", config, 560, 600, 2)
+def published(name: str, config: Config, seconds: float, target: float) -> Line:
+    """Iterations 100 to 140 on one core, against what the published code takes there at the least, on two cores."""
+    ours = seconds_per_iteration(segments_of(config.replace(horizon=140)), 100, 140)
+    note = f"{ours * 1e3:.1f} ms against {seconds * 1e3:.0f} ms, as measured on two cores like these"
+    ratio = seconds / ours
+    return Line(f"times faster than the published code: {name}", ratio, f"at least {target:g}", ratio >= target, note)
 
 
 def adam_cost() -> Line:
     """An iteration that communicates and trains with Adam over one with gradient descent."""
     times = {
         optimizer: seconds_per_iteration(
-            Config(agents=10, horizon=400, training_optimizer=optimizer, training_rate=0.01), 300, 400
+            segments_of(Config(agents=10, horizon=400, training_optimizer=optimizer, training_rate=0.01)), 300, 400
         )
         for optimizer in ("gd", "adam")
     }
@@ -154,10 +111,7 @@ def actor_seconds(actors: int) -> float:
     """Cosine with 64 agents, every iteration communicates, around t=950: seconds per iteration; in-process for 0."""
     config = Config(agents=64, horizon=1000)
     if not actors:
-        with one_thread():
-            cohort = LocalCohort(config, make_environment(config))
-            assert cohort.shared is not None
-            return last_hundred(run_segments(config, cohort, Server(config, cohort.shared)))
+        return last_hundred(LocalRun(config).segments())
     from actors import Options, RayRun
 
     return last_hundred(RayRun(config, Options(agents_per_actor=64 // actors, cpus_per_actor=1)).segments())
@@ -184,52 +138,6 @@ def coarse_calls() -> Line:
     calls = run.calls / (400 * 2)
     note = f"{rounds} rounds in 400 iterations"
     return Line("calls per actor and iteration, logdet", calls, "under 0.2", calls < 0.2, note)
-
-
-def growth() -> Line:
-    """Time per agent and iteration at N=1000 over N=100."""
-    times = []
-    for agents in (100, 1000):
-        config = Config(agents=agents, horizon=200, trigger="logdet", threshold=5.0)
-        with one_thread():
-            cohort = LocalCohort(config, make_environment(config))
-            assert cohort.shared is not None
-            began = time.perf_counter()
-            for _ in run_segments(config, cohort, Server(config, cohort.shared)):
-                pass
-            times.append((time.perf_counter() - began) / agents / 200)
-    note = f"{times[1] * 1e6:.0f} us against {times[0] * 1e6:.0f} us"
-    ratio = times[1] / times[0]
-    return Line("time per agent and iteration, N=1000 over N=100", ratio, "at most 1.1", ratio <= 1.1, note)
-
-
-def _in_a_process(settings: dict[str, Any]) -> tuple[float, float]:
-    """Seconds and peak bytes of a simulation in a process of its own (Linux: getrusage knows its parent's peak)."""
-    code = (
-        "import json, pathlib, re, sys, time\nfrom fnbandit import Config, simulate\n"
-        "began = time.perf_counter()\nsimulate(Config(**json.loads(sys.argv[1])))\n"
-        "peak = re.search(r'VmHWM:\\s+(\\d+) kB', pathlib.Path('/proc/self/status').read_text())[1]\n"
-        "print(json.dumps([time.perf_counter() - began, 1024 * int(peak)]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(settings)], capture_output=True, text=True, check=True
-    )
-    seconds, peak = json.loads(done.stdout)
-    return seconds, peak
-
-
-def thousand_agents() -> Line:
-    settings = {"agents": 1000, "horizon": 1000, "trigger": "logdet", "threshold": 5.0}
-    seconds, peak = _in_a_process(settings)
-    ratio = peak / (8 * 1000 * 241**2)
-    note = f"{seconds:.0f} s, {peak / 1e9:.2f} GB"
-    return Line("N=1000, T=1000, full: peak memory over 8 N p^2", ratio, "at most 3", ratio <= 3, note)
-
-
-def ten_thousand_agents() -> Line:
-    settings = {"agents": 10_000, "horizon": 200, "diagonal": True, "trigger": "logdet", "threshold": 5.0}
-    seconds, peak = _in_a_process(settings)
-    return Line("N=10,000, T=200, diagonal: peak GB", peak / 1e9, "under 4", peak < 4e9, f"{seconds:.0f} s")
 
 
 def first_iteration(engine: str, target: float) -> Line:
@@ -287,16 +195,27 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "oracle-cosine": oracle_cosine,
     "oracle-shuttle": oracle_shuttle,
     "oracle-shuttle-wide": oracle_shuttle_wide,
-    "ideal-cosine": ideal_cosine,
-    "ideal-shuttle": ideal_shuttle,
-    "ideal-shuttle-wide": ideal_shuttle_wide,
+    "published-cosine": lambda: published("cosine N=10", COSINE.replace(agents=10), 0.22, 35),
+    "published-shuttle": lambda: published("shuttle N=5 m=20", SHUTTLE, 1.1, 90),
+    "published-shuttle-wide": lambda: published("shuttle N=5 m=50", WIDE, 18.0, 180),
+    "ideal-cosine-early": lambda: over_ideal("cosine N=64", COSINE.replace(horizon=140), 100, 140, 4),
+    "ideal-cosine": lambda: over_ideal("cosine N=64", COSINE, 980, 1000, 4),
+    "ideal-shuttle-early": lambda: over_ideal("shuttle N=5 m=20", SHUTTLE.replace(horizon=140), 100, 140, 3),
+    "ideal-shuttle": lambda: over_ideal("shuttle N=5 m=20", SHUTTLE, 380, 420, 3),
+    "ideal-shuttle-wide-early": lambda: over_ideal("shuttle N=5 m=50", WIDE.replace(horizon=140), 100, 140, 2),
+    "ideal-shuttle-wide": lambda: over_ideal("shuttle N=5 m=50", WIDE, 560, 600, 2),
+    "ideal-in-epoch": in_epoch,
     "adam": adam_cost,
     "one-actor": one_actor,
     "two-actors": two_actors,
     "calls": coarse_calls,
     "growth": growth,
     "thousand-agents": thousand_agents,
-    "ten-thousand-agents": ten_thousand_agents,
+    "ten-thousand-agents": lambda: peak_memory(10_000, 200, diagonal=True, limit=4),
+    "ten-thousand-full": lambda: peak_memory(10_000, 200, diagonal=False, limit=8),
+    "hundred-thousand-agents": lambda: peak_memory(100_000, 50, diagonal=True, limit=8),
+    "servers-part": servers_part,
+    "prediction": prediction,
     "sweep": sweep_against_local,
     "two-hundred-runs": two_hundred_runs,
     "first-iteration-local": first_iteration_local,
