@@ -161,6 +161,67 @@ def test_bad_tables(tmp_path, columns, label, pattern):
         make_environment(Config(environment=str(path), label=label))
 
 
+CATEGORIES = pa.array(list("yxyxx")).dictionary_encode()
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        CATEGORIES,
+        pa.array([1, 0, 1, 0, 0]),
+        pa.array([1.5, 0.5, 1.5, 0.5, 0.5]),
+        pa.array(np.array([1.5, 0.5, 1.5, 0.5, 0.5], dtype=np.float16)),
+        pa.array([True, False, True, False, False]),
+        pa.array(list("yxyxx"), pa.large_string()),
+        pa.array([7, 3, 7, 3, 3]).dictionary_encode(),
+    ],
+    ids=lambda labels: str(labels.type),
+)
+def test_labels_of_every_kind(tmp_path, labels):
+    path, _ = small_table(tmp_path)
+    table = pyarrow.parquet.read_table(path).drop_columns(["kind"]).append_column("kind", labels)
+    pyarrow.parquet.write_table(table, path)
+    _, classes = load_table(path.read_bytes(), str(path), "kind")
+    assert classes.tolist() == [1, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "pattern"),
+    [
+        (["a", "", "b", " ", "a"], "2 of 5 rows of .* have no class, the first is row 2"),
+        (["a", "b", "NULL", "nan", "N/A"], "3 of 5 rows of .* have no class, the first is row 3"),
+        ([1.0, float("nan"), 2.0, float("inf"), 1.0], "2 of 5 rows"),
+        ([None] * 5, "5 of 5 rows"),
+        ([[1], [2], [1], [2], [1]], r"is list<.*>.*; expected texts, numbers or true and false"),
+        ([{"a": 1}, {"a": 2}, {"a": 1}, {"a": 2}, {"a": 1}], "is struct<.*>.*; expected texts"),
+        ([b"a", b"b", b"a", b"b", b"a"], "is binary.*; expected texts"),
+    ],
+    ids=str,
+)
+def test_labels_that_are_none(tmp_path, labels, pattern):
+    path = tmp_path / "t.parquet"
+    pyarrow.parquet.write_table(pa.table({"a": [1.0, 2.0, 3.0, 4.0, 5.0], "kind": labels}), path)
+    with pytest.raises(ValueError, match=f"label='kind': .*{pattern}") as caught:
+        make_environment(Config(environment=str(path), label="kind"))
+    assert "\n" not in str(caught.value)
+
+
+def test_no_class_in_a_csv_file_is_no_class(tmp_path):
+    (tmp_path / "t.csv").write_text("a,kind\n1,x\n2,\n3,y\n4,NULL\n")
+    with pytest.raises(ValueError, match="2 of 4 rows of .* have no class, the first is row 2"):
+        make_environment(Config(environment=str(tmp_path / "t.csv"), label="kind"))
+    (tmp_path / "t.csv").write_text("kind,a,kind\nx,1,x\ny,2,y\n")
+    with pytest.raises(ValueError, match="label='kind': stands 2 times"):
+        make_environment(Config(environment=str(tmp_path / "t.csv"), label="kind"))
+
+
+def test_a_table_with_more_classes_than_memory(tmp_path):
+    rows = 100_000
+    pyarrow.parquet.write_table(pa.table({"a": np.arange(rows) * 1.0, "kind": np.arange(rows)}), tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="arms=100000, dim=100000: the contexts of 32 iterations"):
+        make_environment(Config(environment=str(tmp_path / "t.parquet"), label="kind"))
+
+
 def test_a_file_that_is_no_table(tmp_path):
     path = tmp_path / "broken.parquet"
     path.write_bytes(b"not a table")

@@ -332,3 +332,115 @@ def test_runs_that_stood_in_the_folder_are_not_carried_out_unasked(tmp_path, cap
     assert main(["sweep", *SMALL[2:], "--agents", "3,4", "--out", "here"]) == 2
     assert "holds other runs, too: imports environment=foreign_module:reward" in capsys.readouterr().err
     assert not (tmp_path / "imported").exists()
+
+
+def test_a_run_that_was_stopped_before_its_figures(tmp_path, monkeypatch):
+    import workflows.runner
+
+    def stopped(directory):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workflows.runner, "draw_run", stopped)
+    assert main(["run", *SMALL, "--out", "here"]) == 130
+    assert read_run("here").finished
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert main(["resume", "here"]) == 0
+    assert (tmp_path / "here" / "figures" / "regret.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def table(path, rows=40, shift=0.0):
+    lines = [f"{i % 7 + shift},{i % 3},{'ab'[i % 2]}" for i in range(rows)]
+    path.write_text("\n".join(["x,y,kind", *lines]) + "\n")
+
+
+def test_a_table_that_has_changed_is_not_mixed_in(tmp_path, capsys):
+    table(tmp_path / "t.csv")
+    own = ["--environment", "t.csv", "--label", "kind", *SMALL]
+    assert main(["sweep", *own[:4], *SMALL[2:], "--agents", "1,2", "--out", "here"]) == 0
+    unfinish("here/agents=2/seed=0")
+    table(tmp_path / "t.csv", shift=1.0)
+    capsys.readouterr()
+    assert main(["resume", "here"]) == 2
+    assert "t.csv': the table has changed since here/agents=1/seed=0 was begun" in one_line(capsys)
+    table(tmp_path / "t.csv")
+    assert main(["resume", "here"]) == 0
+    digest = read_run("here/agents=1/seed=0").summary["data"]
+    import hashlib
+
+    assert digest == hashlib.sha256((tmp_path / "t.csv").read_bytes()).hexdigest()
+
+
+def test_a_checkpoint_knows_its_table_and_its_functions_source(tmp_path, caplog):
+    from itertools import islice
+
+    from helpers import EVERY_ROUND
+
+    from fnbandit import Config
+    from fnbandit.runs import Checkpointing, LocalRun
+
+    def begun(config, place):
+        stream = LocalRun(config, Checkpointing(place, **EVERY_ROUND)).segments()
+        list(islice(stream, 3))
+        stream.close()
+
+    table(tmp_path / "t.csv")
+    config = Config(environment="t.csv", label="kind", agents=2, horizon=20, width=4, training_rate=0.01)
+    begun(config, "one")
+    table(tmp_path / "t.csv", rows=41)
+    with pytest.raises(ValueError, match="t.csv': the table has changed since the run was begun"):
+        LocalRun(config, Checkpointing("one"), resume=True)
+    (tmp_path / "changing.py").write_text("def reward(x):\n    return x[:, 0]\n")
+    config = Config(environment="changing:reward", agents=2, horizon=20, width=4)
+    begun(config, "two")
+    (tmp_path / "changing.py").write_text("def reward(x):\n    return x[:, 0] + 0\n")
+    import linecache
+
+    linecache.checkcache()
+    LocalRun(config, Checkpointing("two"), resume=True)
+    assert "environment=changing:reward: its module has changed since the run was begun" in caplog.text
+
+
+def test_a_full_disk_is_told_with_the_file_and_what_to_do(capsys, monkeypatch):
+    from fnbandit.records import Stream
+
+    original = Stream.__init__
+
+    def on_a_full_disk(self, path, schema):
+        original(self, path, schema)
+        if path.name == "trace.arrows":
+            import pyarrow as pa
+
+            self._stream = pa.ipc.new_stream(pa.OSFile("/dev/full", "wb"), schema)
+
+    monkeypatch.setattr(Stream, "__init__", on_a_full_disk)
+    assert main(["run", *SMALL, "--out", "here"]) == 1
+    line = one_line(capsys)
+    assert "here/trace.arrows: no space left on the device; make room, then" in line and "resume" in line
+    monkeypatch.undo()
+
+
+def test_markup_in_what_is_not_ours(tmp_path, capsys):
+    folder = tmp_path / "a[/x]" / "b[bold]"
+    assert main(["run", *SMALL, "--out", str(folder)]) == 0
+    assert "a[/x]/b[bold]" in capsys.readouterr().out
+    tampered(folder, point={"label": "[/x] $\\foo$ :smile:"})
+    path = folder / "study.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"title": "[/bold] $\\bar{$ :smile:"}))
+    unfinish(folder)
+    assert main(["resume", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert "[/bold] $\\bar{$ :smile:" in printed and "[/x] $\\foo$ :smile:" in printed
+    assert main(["report", str(folder)]) == 0
+    assert main(["ls", str(folder)]) == 0
+    assert main(["show", str(folder)]) == 0
+
+
+@pytest.mark.parametrize("redirect", ["> /dev/full", ">&-", "| true", "2>&- >&-", "> out.txt"])
+def test_whatever_standard_output_leads_to_the_run_is_finished(redirect):
+    words = " ".join([sys.executable, "-m", "workflows.run", *SMALL, "--out", "here"])
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(["sh", "-c", f"{words} {redirect}"], env=environment, capture_output=True, text=True)
+    assert read_run("here").finished and len(read_run("here").trace) == 40
+    assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+    assert done.returncode == (1 if "full" in redirect else 0)

@@ -86,6 +86,8 @@ def _execute(study: Study, engine: LocalEngine, console: Console) -> int:
                 if tracker is not None:
                     tracker.close(status, left)
     else:
+        if len(study.points) == 1:
+            draw_run(study.directory)  # once more: it may have been stopped between its end and its figures
         report(study, console)
     if not failures:
         return 0
@@ -245,15 +247,20 @@ class Worker:
         """Figures, and everything into MLflow."""
         if status == "finished" and len(self._study.points) == 1:
             # A study of several runs has figures of its own: drawing those of each would take longer than small runs.
-            from workflows.figures import draw
-
-            draw([read_run(self._directory)], self._directory / "figures")
+            draw_run(self._directory)
         if window is not None:
             files = [
                 self._directory / name for name in ("config.toml", "summary.json", "trace.parquet", "rounds.parquet")
             ]
             files += sorted((self._directory / "figures").glob("*.png"))
             window.finish(status, Outcome([path for path in files if path.exists()]))
+
+
+def draw_run(directory: Path) -> None:
+    """The figures of a study of one run."""
+    from workflows.figures import draw
+
+    draw([read_run(directory)], directory / "figures")
 
 
 def earlier_seconds(directory: Path) -> float:

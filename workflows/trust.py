@@ -64,7 +64,8 @@ def requests(study: Study, given: dict[str, str]) -> list[str]:
 def confirm_runs(study: Study, asked: Study) -> None:
     """Raise where a study with the runs that stood in its folder does what the runs that were asked for do not do."""
     named = dict.fromkeys(PLACES, "")
-    others = [what for what in requests(study, named) if what not in requests(asked, named)]
+    known = requests(asked, named)
+    others = [what for what in requests(study, named) if what not in known]
     if others and study.points != asked.points:
         raise ValueError(
             f"{study.directory / 'study.json'}: holds other runs, too: {'; '.join(others)}; "
