@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import traceback
 from collections.abc import Callable
@@ -13,12 +12,14 @@ import numpy as np
 import ray
 import torch
 
+from actors.exchanges import ahead_packed, hear, make_host
+from actors.messages import Arrays, Order, packed, unpacked
 from fnbandit.algorithms.base import Trace
 from fnbandit.algorithms.federated import FederatedGroup
-from fnbandit.config import Config
-from fnbandit.environments import Environment, make_environment
+from fnbandit.environments import make_environment
 from fnbandit.errors import PACKAGES, own_fault
-from fnbandit.rounds.messages import Broadcast, Upload
+from fnbandit.registry import find
+from fnbandit.rounds.messages import Broadcast
 from fnbandit.simulation import make_group, round_of
 from fnbandit.state import as_arrays, as_tensors
 
@@ -43,26 +44,6 @@ class Advanced:
     upload: dict[str, Any] | None
 
 
-@dataclass(frozen=True)
-class Order:
-    """A run for actors to host."""
-
-    config: Config
-    environment: Environment | None
-    """The user's own, where it has no name"""
-    parts: tuple[range, ...]
-    """The agents of every actor"""
-    iteration: int
-    """From where on"""
-    timeout: float
-    """Seconds after which an actor that does not answer is called stuck"""
-    seconds: float
-    rounds: int
-    """Seconds and rounds between two checkpoints; none where both are 0"""
-
-
-Arrays = dict[str, np.ndarray]
-"""A state as it travels"""
 News = dict[str, Any] | None
 """What the server tells with a call: a broadcast's rows ("rows") or the statistics themselves ("state")."""
 
@@ -117,7 +98,11 @@ class AgentActor:
         """Make the group of a run, from a checkpoint's state where there is one; the process's id and its device."""
         torch.set_num_threads(1)
         self.group: Any = None  # The last run's goes before this one's comes.
+        self.host: Any = None
         environment = order.environment or make_environment(order.config)
+        if find("algorithm", order.config.algorithm).asynchronous:
+            self.host = make_host(order, environment, agents, state)
+            return os.getpid(), str(self.host.group.device)
         self._agents, self.group = agents, make_group(order.config, environment, agents)
         if state is not None:
             if isinstance(self.group, FederatedGroup) and server:
@@ -148,6 +133,18 @@ class AgentActor:
         self._hear(news)
         return as_arrays(self.group.state())
 
+    @guarded
+    def ahead(self, news: dict[str, Any]) -> dict[str, Any]:
+        """Asynchronous runs: take in answers, and run ahead to the next uploads."""
+        hear(self.host, news)
+        return ahead_packed(self.host.advance())
+
+    @guarded
+    def host_state(self, news: dict[str, Any]) -> Arrays:
+        """Asynchronous runs: take in answers; the agents' states then."""
+        hear(self.host, news)
+        return as_arrays(self.host.state())
+
     @property
     def _group(self) -> FederatedGroup:
         assert isinstance(self.group, FederatedGroup)
@@ -165,31 +162,3 @@ class AgentActor:
         else:
             self._group.shared.apply(unpacked(Broadcast, news["rows"], self.group.device), own=self._agents)
         self._group.start_epoch()
-
-
-def packed(message: Upload | Broadcast) -> dict[str, Any]:
-    """A message with its tensors as numpy arrays, which Ray moves without pickling."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: plain(part) for name, part in value.items()}
-        if isinstance(value, list):
-            return [plain(part) for part in value]
-        return value.cpu().contiguous().numpy() if isinstance(value, torch.Tensor) else value
-
-    return {field.name: plain(getattr(message, field.name)) for field in dataclasses.fields(message)}
-
-
-def unpacked(kind: type, message: dict[str, Any], device: torch.device | str = "cpu") -> Any:
-    """The way back; what is still read-only lies in a channel's memory, and is copied."""
-
-    def tensors(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: tensors(part) for name, part in value.items()}
-        if isinstance(value, list):
-            return [tensors(part) for part in value]
-        if not isinstance(value, np.ndarray):
-            return value
-        return torch.from_numpy(value if value.flags.writeable else value.copy()).to(device)
-
-    return kind(**tensors(message))

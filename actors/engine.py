@@ -13,9 +13,11 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from actors.agents import Failed, Order
+from actors.agents import Failed
 from actors.crews import Crews
+from actors.exchanges import part_of_hosts
 from actors.layout import Layout, reserved
+from actors.messages import Order
 from actors.options import Options
 from actors.server import START_SECONDS, Died, Finished, Started, State, Stuck
 from fnbandit.algorithms.base import resolve_device
@@ -114,16 +116,23 @@ class RayRun(Run):
     def _states(self) -> tuple[list[Any] | None, Any]:
         if self._snapshot is None:
             return None, None
-        parts = [part_of_state(self._snapshot.agents, part, self.config.agents) for part in self.parts]
-        return [ray.put(as_arrays(part)) for part in parts], as_arrays(self._snapshot.server)
+        agents = self._snapshot.agents
+        if self._asynchronous:
+            states = [part_of_hosts(agents, part) for part in self.parts]
+        else:
+            states = [as_arrays(part_of_state(agents, part, self.config.agents)) for part in self.parts]
+        return [ray.put(state) for state in states], as_arrays(self._snapshot.server)
 
     def _handle(self, event: Any) -> Iterator[Segment]:
         if isinstance(event, list):
             for segment in event:
+                segment = self._unknown_events(segment)
                 if segment.end > self._delivered:
                     yield self._deliver(segment.after(self._delivered))
         elif isinstance(event, State):
-            self._save(event.iteration, joined_states([as_tensors(s) for s in event.agents]), as_tensors(event.server))
+            states = [as_tensors(state) for state in event.agents]
+            agents = joined_states(states) if len(states) > 1 else states[0]
+            self._save(event.iteration, agents, as_tensors(event.server))
         elif isinstance(event, Started):
             self.device = event.device
             self.pids = [event.server, *event.agents]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +15,24 @@ import torch
 from ray.dag import InputNode, MultiOutputNode
 from ray.exceptions import GetTimeoutError, RayActorError, RayChannelTimeoutError, RayError
 
-from actors.agents import Advanced, Arrays, Failed, News, Order, failed, packed, unpacked
+from actors.agents import Advanced, Failed, News, failed
+from actors.exchanges import RayHosts
+from actors.messages import Arrays, Order, packed, unpacked
 from fnbandit.algorithms.base import Trace
+from fnbandit.asynchronous import Exchanges, LocalHosts, local_exchanges
 from fnbandit.checkpoints import Due
+from fnbandit.clock import make_clock
 from fnbandit.config import Config
-from fnbandit.environments import make_environment
+from fnbandit.environments import Environment, make_environment
 from fnbandit.registry import find
 from fnbandit.results import Segment, joined
+from fnbandit.rounds.exchange import ExchangeServer
 from fnbandit.rounds.messages import Broadcast, Upload
 from fnbandit.rounds.server import Server
 from fnbandit.rounds.shared import Shared
 from fnbandit.runs import can_save
 from fnbandit.simulation import LocalCohort, run_segments
-from fnbandit.state import as_arrays, as_tensors
+from fnbandit.state import as_arrays, as_tensors, unprefixed
 
 START_SECONDS = 60.0
 """How long an actor's process may take to start, at least, before it is called stuck."""
@@ -122,7 +127,7 @@ class RayCohort:
         pids, devices = zip(*answers, strict=True)
         return Started(devices[0], os.getpid(), list(pids))
 
-    def _call(self, method: str, *args: Any) -> list[Any]:
+    def call(self, method: str, *args: Any) -> list[Any]:
         """Call all actors and wait for all answers."""
         self.calls += len(self._handles)
         began = time.monotonic()
@@ -179,14 +184,14 @@ class RayCohort:
 
     def advance(self, start: int, limit: int) -> tuple[int, bool]:
         news, self._news = self._news, None
-        self._answers = self._call("advance", start, limit, news)
+        self._answers = self.call("advance", start, limit, news)
         fired = [answer.iteration for answer in self._answers if answer.fired]
         return (min(fired), True) if fired else (limit, False)
 
     def finish(self, start: int, end: int, fired: bool) -> tuple[Trace, list[Upload]]:
         answers, self._answers = self._answers, []
         if fired and any(answer.upload is None for answer in answers):
-            answers = self._call("finish", start, end)
+            answers = self.call("finish", start, end)
         trace = joined([answer.trace for answer in answers if answer.trace is not None])
         return trace, [unpacked(Upload, answer.upload) for answer in answers if answer.upload is not None]
 
@@ -198,7 +203,7 @@ class RayCohort:
     def states(self) -> list[dict[str, np.ndarray]]:
         """Every actor's state, after the last broadcast."""
         news, self._news = self._news, None
-        return self._call("state", news)
+        return self.call("state", news)
 
 
 def news_of(broadcast: Broadcast, shared: Shared) -> News:
@@ -230,38 +235,95 @@ class ServerActor:
             yield failed(error)
 
     def _run(self, order: Order, states: list[Any] | None, state: Arrays | None) -> Iterator[Event]:
+        environment = order.environment or make_environment(order.config)
+        asynchronous = find("algorithm", order.config.algorithm).asynchronous
+        play = (self._exchanges if asynchronous else self._rounds)(order, environment, states, state)
+        yield play.started
+        due = Due(order.seconds, order.rounds) if order.seconds or order.rounds else None
+        finished: list[Segment] = []
+        handed_over = time.monotonic()
+        try:
+            for segment in play.segments:
+                finished.append(segment)
+                save = play.can_save(segment) and due is not None and due.now()
+                if save or time.monotonic() - handed_over > HANDED_OVER_EVERY:
+                    yield finished
+                    finished, handed_over = [], time.monotonic()
+                if save:
+                    agents, server = play.states()
+                    yield State(segment.end, agents, server)
+        except Trouble:
+            yield finished
+            raise
+        yield finished
+        yield Finished(0 if self._actors is None else self._actors.calls)
+
+    def _rounds(self, order: Order, environment: Environment, states: list[Any] | None, state: Arrays | None) -> Play:
+        """A run with rounds of all agents, or none."""
         config = order.config
-        environment = order.environment or make_environment(config)
         cohort: LocalCohort | RayCohort
         if self._actors is None:
             cohort = LocalCohort(config, environment)
             server = loaded(config, cohort.shared, state)
             if states is not None:
                 cohort.load(order.iteration, as_tensors(ray.get(states[0])))
-            yield Started(str(cohort.groups[0].device), os.getpid(), [])
+            started = Started(str(cohort.groups[0].device), os.getpid(), [])
         else:
-            like = torch.empty(0, dtype=getattr(torch, config.statistics_dtype))
-            shared = find("algorithm", config.algorithm).make_shared(config, environment, like)
+            shared = find("algorithm", config.algorithm).make_shared(config, environment, like(config))
             server = loaded(config, shared, state)
             cohort = self._actors
-            yield cohort.start(order, shared, states, state)
-        due = Due(order.seconds, order.rounds) if order.seconds or order.rounds else None
-        finished: list[Segment] = []
-        handed_over = time.monotonic()
-        try:
-            for segment in run_segments(config, cohort, server, order.iteration):
-                finished.append(segment)
-                save = can_save(segment, config, server) and due is not None and due.now()
-                if save or time.monotonic() - handed_over > HANDED_OVER_EVERY:
-                    yield finished
-                    finished, handed_over = [], time.monotonic()
-                if save:
-                    yield State(segment.end, states_of(cohort), as_arrays(server.state()) if server else {})
-        except Trouble:
-            yield finished
-            raise
-        yield finished
-        yield Finished(0 if isinstance(cohort, LocalCohort) else cohort.calls)
+            started = cohort.start(order, shared, states, state)
+        return Play(
+            started,
+            run_segments(config, cohort, server, order.iteration),
+            lambda segment: can_save(segment, config, server),
+            lambda: (states_of(cohort), as_arrays(server.state()) if server else {}),
+        )
+
+    def _exchanges(
+        self, order: Order, environment: Environment, states: list[Any] | None, state: Arrays | None
+    ) -> Play:
+        """A run whose agents do not wait for each other."""
+        config, clock = order.config, make_clock(order.config)
+        agents = None if states is None else as_tensors(ray.get(states[0]))
+        hosts: LocalHosts | RayHosts
+        if self._actors is None:
+            hosts, exchanges = local_exchanges(config, environment, clock)
+            if agents is not None:
+                hosts.hosts[0].load(order.iteration, agents)
+            started = Started(str(hosts.hosts[0].group.device), os.getpid(), [])
+        else:
+            statistics = find("algorithm", config.algorithm).make_statistics(config, environment, like(config))
+            if agents is not None:
+                statistics.load(unprefixed("statistics", agents))
+            exchanges = Exchanges(config, clock, ExchangeServer(config, statistics))
+            hosts = RayHosts(self._actors, statistics)
+            started = self._actors.start(order, None, states, state)
+        if state is not None:
+            exchanges.load(order.iteration, as_tensors(state))
+
+        def saved() -> tuple[list[Arrays], Arrays]:
+            agents, server = exchanges.states(hosts)
+            return [as_arrays(agents)], as_arrays(server)
+
+        return Play(started, exchanges.segments(hosts), lambda segment: segment.end < config.horizon, saved)
+
+
+@dataclass(frozen=True)
+class Play:
+    """A run that can begin."""
+
+    started: Started
+    segments: Iterator[Segment]
+    can_save: Callable[[Segment], bool]
+    """Whether states can be saved after a segment"""
+    states: Callable[[], tuple[list[Arrays], Arrays]]
+    """The agents', in agent order, and the server's"""
+
+
+def like(config: Config) -> torch.Tensor:
+    """An empty tensor of the statistics' precision in the host's memory."""
+    return torch.empty(0, dtype=getattr(torch, config.statistics_dtype))
 
 
 def loaded(config: Config, shared: Shared | None, state: Arrays | None) -> Server | None:

@@ -171,8 +171,8 @@ class Host:
         return sorted(events)
 
     def state(self) -> State:
-        """Everything of these agents that `load` needs to go on with the same bits, by agent."""
-        state: State = {}
+        """Everything that `load` needs to go on with the same bits: of agents by number, and versions they hold."""
+        state = prefixed("statistics", self.group.statistics.state())
         for agent, number in enumerate(self.numbers):
             own = {name: torch.tensor(getattr(self, name)[agent]) for name in HOST_NUMBERS}
             own |= {"times": torch.from_numpy(self.times[agent]), **self.group.agent_state(agent)}
@@ -180,8 +180,9 @@ class Host:
         return state
 
     def load(self, told: int, state: State) -> None:
-        """Take over a `state` after `told` iterations of all agents were told; the statistics are loaded already."""
+        """Take over a `state` of these agents, or of more, after `told` iterations of all agents were told."""
         self.told = told
+        self.group.statistics.load(unprefixed("statistics", state))
         for agent, number in enumerate(self.numbers):
             own = unprefixed(str(number), state)
             self.group.load_agent(agent, own)

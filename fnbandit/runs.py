@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -86,6 +86,8 @@ class Run(ABC):
         self._timeline = Timeline(self.clock) if self.clock.shown and not self._asynchronous else None
         self._rounds: list[Round] = []
         self._weight: list[np.ndarray] = []
+        self._held: list[Round] = []
+        """Exchanges that came with iterations delivered before"""
         self._delivered = 0
 
     @abstractmethod
@@ -113,6 +115,17 @@ class Run(ABC):
         self._rounds += segment.rounds
         return segment
 
+    def _unknown_events(self, segment: Segment) -> Segment:
+        """A segment with those exchanges of single agents only that have not been delivered.
+
+        After a fault agents may run ahead otherwise than before: the same exchanges come with other iterations.
+        """
+        self._held += segment.events[max(0, len(self._rounds) + len(self._held) - segment.before) :]
+        if not self._asynchronous or segment.end <= self._delivered:
+            return segment
+        held, self._held = self._held, []
+        return replace(segment, events=tuple(held))
+
     def _save(self, iteration: int, agents: State, server: State) -> None:
         if self._store is None:
             return
@@ -123,9 +136,14 @@ class Run(ABC):
             agents=agents,
             server=server,
             weight=np.concatenate(self._weight)[:iteration],
-            rounds=[r for r in self._rounds if self._asynchronous or r.iteration <= iteration],
+            rounds=self._rounds_until(iteration, server),
         )
         self._store.save(self._snapshot)
+
+    def _rounds_until(self, iteration: int, server: State) -> list[Round]:
+        if self._asynchronous:
+            return (self._rounds + self._held)[: int(server["exchanges"])]
+        return [record for record in self._rounds if record.iteration <= iteration]
 
     def clear(self) -> None:
         """Forget the checkpoints of a run that is finished."""

@@ -53,6 +53,15 @@ class Versions:
                 self._bases[base + 1] = self._settled(base)
                 self._logs[base + 1] = self._empty()
 
+    def between(self, start: int, end: int) -> Tensor:
+        """Rows start + 1 to end of Z, of chunks that have not been forgotten."""
+        parts = [self._like]
+        while start < end:
+            base, place = divmod(start, self._chunk)
+            parts.append(self._logs[base][place : place + end - start])
+            start += len(parts[-1])
+        return torch.cat(parts)
+
     def _settled(self, base: int) -> Tensor:
         matrix, log = self._bases[base], self._logs[base]
         if matrix is None:

@@ -185,26 +185,24 @@ class ExchangeServer:
         return solution[0, 0]
 
     def state(self) -> State:
-        """Everything that `load` needs to go on with the same bits."""
+        """Everything but the statistics that `load` needs to go on with the same bits."""
         state = {
             "exchanges": torch.tensor(self.exchanges),
             "heard": torch.from_numpy(self.heard),
             "sum_of_moments": self.sum_of_moments,
             "shares": self._shares,
             "trained": torch.tensor(self._trained),
-            **prefixed("statistics", self.statistics.state()),
         }
         if self.theta is not None:
             state |= {"theta": self.theta, "thetas": self._thetas, "alphas": self._alphas}
         return state
 
     def load(self, state: State) -> None:
-        """Take over another copy's `state`."""
+        """Take over another copy's `state`; the statistics are loaded apart, with the versions that agents hold."""
         self.exchanges, self._trained = int(state["exchanges"]), bool(state["trained"])
         self.heard = state["heard"].numpy().copy()
         self.sum_of_moments = state["sum_of_moments"].to(self.sum_of_moments)
         self._shares = state["shares"].clone()
-        self.statistics.load(unprefixed("statistics", state))
         if self.theta is not None:
             self.theta = state["theta"].to(self.theta)
             self._thetas = state["thetas"].to(self._thetas, copy=True)
