@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test test-all lint bench clean
+.PHONY: run test test-all lint bench bench-gpu clean
 
 run: $(READY)
 	$(BIN)/fnbandit run
@@ -16,6 +16,9 @@ test-all: lint
 
 bench: $(READY)
 	$(BIN)/python -m workflows.benchmark
+
+bench-gpu: $(READY)
+	$(BIN)/python -m workflows.benchmark --gpu
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -24,6 +25,7 @@ from fnbandit.environments import make_environment
 from fnbandit.network import Network
 from fnbandit.results import Segment
 from fnbandit.runs import LocalRun
+from workflows.benchmark_gpu import GPU_BENCHMARKS
 from workflows.benchmark_scale import growth, in_epoch, peak_memory, prediction, servers_part, thousand_agents
 from workflows.measures import Line, rates, seconds_per_iteration, segments_of
 
@@ -225,10 +227,12 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
 
 @dataclass(frozen=True)
 class Arguments:
-    """Measures speed and memory; each line is a ratio within one run, or memory."""
+    """Measures speed and memory; most lines are ratios within one run, or memory."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
     """Which benchmarks; all without any."""
+    gpu: bool = False
+    """The lines for a GPU instead."""
     json: Path | None = None
     """Where to write a record."""
 
@@ -236,11 +240,15 @@ class Arguments:
 def main() -> None:
     """Run the benchmarks and print one table."""
     arguments = tyro.cli(Arguments)
+    benchmarks = GPU_BENCHMARKS if arguments.gpu else BENCHMARKS
+    if arguments.gpu and not torch.cuda.is_available():
+        print("torch finds no GPU here: nothing to measure")
+        return
     lines = []
-    for name in arguments.names or BENCHMARKS:
-        if name not in BENCHMARKS:
-            raise SystemExit(f"{name}: is no benchmark; accepted: {', '.join(BENCHMARKS)}")
-        lines.append(BENCHMARKS[name]())
+    for name in arguments.names or benchmarks:
+        if name not in benchmarks:
+            raise SystemExit(f"{name}: is no benchmark; accepted: {', '.join(benchmarks)}")
+        lines.append(benchmarks[name]())
         print(f"{lines[-1].name}: {lines[-1].value:.3g} ({lines[-1].note})", flush=True)
     table = Table("measured", "value", "target", "holds", "")
     for line in lines:
