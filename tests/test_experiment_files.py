@@ -27,6 +27,8 @@ def test_an_experiment_file_gives_configs(path):
     file = tomllib.loads(path.read_text())
     title, caption, curves, quick = (file.pop(name) for name in ("title", "caption", "curve", "quick"))
     assert title and caption == " ".join(caption.split())
+    assert quick["caption"] == " ".join(quick["caption"].split())
+    assert "Hollow" not in quick["caption"], "a quick version shows no published values"
     paper = path.stem.startswith("fig")
     seeds = file.pop("seeds")
     assert seeds == 3 or not paper
@@ -40,8 +42,8 @@ def test_an_experiment_file_gives_configs(path):
         preset = fields.pop("preset")
         full = Config.preset(preset, **fields)
         assert full.horizon == 5000 or not paper
-        small = {name: value for name, value in quick.items() if name != "seeds"}
-        assert Config.preset(preset, **{**fields, **small}).horizon < 500
+        small = {name: value for name, value in quick.items() if name not in ("seeds", "caption", "preset")}
+        assert Config.preset(quick.get("preset", preset), **{**fields, **small}).horizon < 500
         if full.algorithm.startswith(("linear", "kernel")):
             assert (full.regularization, full.exploration_global, full.agents) == (1.0, 0.1, 1)
         if full.algorithm.startswith("neural"):
@@ -78,6 +80,8 @@ def test_seeds_are_the_files_unless_others_are_asked_for():
         assert [point.config.seed for point in study.points] == [*range(count)] * 4
         assert study.points[0].config.horizon == (300 if quick else 5000)
         assert study.directory == Path("runs", "fig1c-quick" if quick else "fig1c")
+        assert study.title == "Fig. 1c: components on cosine" + (" (quick, T=300)" if quick else "")
+        assert study.caption and ("without --quick" in study.caption) == quick
 
 
 def test_published_values_belong_to_the_full_size():

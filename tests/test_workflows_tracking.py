@@ -91,7 +91,7 @@ def check_run(client, run, record):
     assert metrics["regret"] == pytest.approx(record.summary["regret"])
     assert metrics["rounds"] == record.summary["rounds"]
     assert metrics["bytes"] == record.summary["bytes_up"] + record.summary["bytes_down"]
-    names = {"regret", "regret_now", "alpha", "rounds", "messages", "bytes", "loss", "steps", "seconds", "speed"}
+    names = {"regret", "rounds", "bytes", "regret_now", "alpha", "loss", "steps", "seconds"}
     assert set(metrics) == names
     history = client.get_metric_history(run.info.run_id, "regret")
     assert [m.step for m in history] == list(range(1, config["horizon"] + 1))

@@ -24,8 +24,10 @@ def experiment(name: str, quick: bool, seeds: int | None, settings: Settings) ->
     if name not in experiment_names():
         raise ValueError(unknown("figure", name, [*experiment_names(), "all"]))
     file = tomllib.loads((FOLDER / f"{name}.toml").read_text())
-    smaller, curves, title = file.pop("quick"), file.pop("curve"), file.pop("title")
-    del file["caption"]
+    smaller, curves, title, caption = (file.pop(key) for key in ("quick", "curve", "title", "caption"))
+    quick_caption = smaller.pop("caption")
+    if quick:
+        title, caption = f"{title} (quick, T={smaller['horizon']})", quick_caption
     points: list[Point] = []
     for curve in curves:
         fields = file | curve | (smaller if quick else {})
@@ -35,4 +37,4 @@ def experiment(name: str, quick: bool, seeds: int | None, settings: Settings) ->
         point = Point(f"curve={folder}", Config.preset(preset, **fields), label, None if quick else published)
         points += with_seeds([point], seeds or file_seeds)
     full = f"{name}-quick" if quick else name
-    return Study(full, settings.out or Path("runs") / full, points, settings, title)
+    return Study(full, settings.out or Path("runs") / full, points, settings, title, caption)

@@ -59,7 +59,7 @@ def experiment_id(uri: str, name: str | None) -> str:
                 if EXPERIMENT_TAGS.keys() <= e.tags.keys()
             )
             found = next(ours, None)
-    except (MlflowException, OSError) as error:
+    except (MlflowException, ImportError, OSError) as error:  # a database may need a driver that is not here
         first = (str(error).splitlines() or [""])[0][:200]
         raise ValueError(f"{masked(uri)}: cannot be opened ({masked(first)})") from None
     if found is None:

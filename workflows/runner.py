@@ -300,6 +300,8 @@ def report(study: Study, console: Console) -> Outcome:
     runs = [read_run(folder) for folder in folders if (folder / "summary.json").exists()]
     runs = [run for run in runs if run.finished]
     show(runs, console, study.title)
+    if study.caption:
+        console.print(study.caption)
     out = study.directory / "figures"
     files: list[Path] = []
     if len(study.points) == 1:

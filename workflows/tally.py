@@ -13,6 +13,8 @@ from fnbandit.results import QUANTITIES, Segment, standard_error
 
 STEPS = 500
 """Values per metric, at the most."""
+SELDOM = 5
+"""Of the metrics that are not a run's main ones, every fifth value: a store takes its time for each."""
 
 
 class Tally:
@@ -52,32 +54,26 @@ class Tally:
         for iteration in range(segment.start + 1, segment.end + 1):
             if iteration % self.step == 0 or iteration == self.config.horizon:
                 place = iteration - segment.start - 1
-                metrics = {"regret": float(cumulative[place]), "regret_now": float(mean[place])}
-                metrics["alpha"] = float(trace.weight[place])
+                metrics = {"regret": float(cumulative[place])}
                 metrics |= self._communication() if iteration == segment.end else before
-                if iteration == segment.end:
-                    metrics |= {"seconds": self.seconds, "speed": self.speed}
+                if iteration % (self.step * SELDOM) == 0 or iteration == self.config.horizon:
+                    metrics |= {"regret_now": float(mean[place]), "alpha": float(trace.weight[place])}
+                    metrics |= {"seconds": self.seconds, **self._reported()}
                 due.append((iteration, metrics))
         return due
 
     def _communication(self) -> dict[str, float]:
         if not self._communicates:
             return {}
-        values = {
-            "rounds": float(self.rounds),
-            "messages": float(self.messages_up + self.messages_down),
-            "bytes": float(self.bytes_up + self.bytes_down),
-        }
-        reported = {q.metric: self.quantities.get(q.name, np.nan) for q in QUANTITIES if q.metric}
-        return values | {metric: value for metric, value in reported.items() if np.isfinite(value)}
+        return {"rounds": float(self.rounds), "bytes": float(self.bytes_up + self.bytes_down)}
+
+    def _reported(self) -> dict[str, float]:
+        found = {q.metric: self.quantities.get(q.name, np.nan) for q in QUANTITIES if q.metric}
+        return {metric: value for metric, value in found.items() if np.isfinite(value)}
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.began
-
-    @property
-    def speed(self) -> float:
-        return self.iterations / max(self.seconds, 1e-9)
 
     @property
     def regret(self) -> float:
