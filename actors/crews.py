@@ -60,7 +60,7 @@ class Crews:
         """Runs that go on or wait: what the cluster is shared by"""
         self._idle: list[Crew] = []
         self._lock = threading.Lock()
-        self._stopped = threading.Event()
+        self.stopped = threading.Event()
 
     @contextmanager
     def lease(self, config: Config, environment: Environment) -> Iterator[Crew]:
@@ -78,7 +78,7 @@ class Crews:
 
     def stop(self) -> None:
         """Whoever waits for a place waits no longer."""
-        self._stopped.set()
+        self.stopped.set()
 
     def close(self) -> None:
         """End all actors that are not leased."""
@@ -112,7 +112,7 @@ class Crews:
                 while nodes_of(ray.nodes()) == nodes:
                     if place.wait(1):
                         return started(layout, place)
-                    if self._stopped.is_set():
+                    if self.stopped.is_set():
                         raise Interrupted
                     if time.monotonic() >= next_line:
                         next_line += LINE_EVERY

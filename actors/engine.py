@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,12 +11,14 @@ import ray
 from ray.exceptions import RayError
 
 from actors.agents import Failed
+from actors.cluster import cluster
 from actors.crews import Crews
 from actors.exchanges import part_of_hosts
 from actors.layout import Layout, reserved
+from actors.listening import Listener
 from actors.messages import Order
 from actors.options import Options
-from actors.server import START_SECONDS, Died, Finished, Started, State, Stuck
+from actors.server import Died, Finished, Started, State, Stuck
 from fnbandit.algorithms.base import resolve_device
 from fnbandit.config import Config
 from fnbandit.errors import SimulationError
@@ -96,20 +95,12 @@ class RayRun(Run):
             seconds, rounds = (self.checkpointing.seconds, self.checkpointing.rounds) if self._store else (0.0, 0)
             order = Order(self.config, self.own_environment, crew.layout.parts, self._start,
                           self.options.actor_timeout, seconds, rounds)  # fmt: skip
-            # Agents' actors that do not answer are the server's to find out; its own agents are ours.
-            timeout = None if crew.agents else max(self.options.actor_timeout, START_SECONDS)
-            stream = crew.server.run.remote(order, states, statistics)
-            who = f"actor 0 (agents 0 to {self.config.agents - 1})" if timeout else "the server's actor"
+            who = "the server's actor" if crew.agents else f"actor 0 (agents 0 to {self.config.agents - 1})"
+            # Agents' actors that do not answer are the server's to find out, and may take their time; its own are ours.
+            listener = Listener(crew.server, who, self.options.actor_timeout, bool(crew.agents), crews.stopped)
             try:
-                while True:
-                    if timeout and not ray.wait([stream], timeout=timeout)[0]:
-                        raise SimulationError(f"{who} has not answered for {timeout:g} seconds")
-                    try:
-                        ref = next(stream)
-                    except StopIteration:
-                        return
-                    yield from self._handle(ray.get(ref))
-                    timeout = timeout and self.options.actor_timeout
+                for event in listener.events(crew.server.run.remote(order, states, statistics)):
+                    yield from self._handle(event)
             except RayError as error:
                 raise Lost(f"{who} is gone: {error}") from None
 
@@ -148,16 +139,6 @@ class RayRun(Run):
             raise SimulationError(event.text)
 
 
-def knock(address: str) -> None:
-    """An error at once where nobody listens at HOST:PORT; Ray would try for many minutes."""
-    host, _, port = address.rpartition(":")
-    if port.isdigit() and "://" not in address:
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-        except OSError as error:
-            raise ValueError(f"address={address!r}: no Ray cluster answers there ({error})") from None
-
-
 @contextmanager
 def joined_cluster(options: Options) -> Iterator[Crews]:
     """The actors of a driver, on the cluster that is there or on one of this machine's own, which ends with them."""
@@ -167,42 +148,6 @@ def joined_cluster(options: Options) -> Iterator[Crews]:
             yield crews
         finally:
             crews.close()
-
-
-@contextmanager
-def cluster(options: Options) -> Iterator[bool]:
-    """Join the cluster that is there, or start one of this machine's own and stop it afterwards: whether it is own."""
-    if ray.is_initialized():
-        yield False
-        return
-    address = options.address or os.environ.get("RAY_ADDRESS")
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    try:
-        if address:
-            knock(address)
-            try:
-                ray.init(address=address, **quiet)
-            except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-                # Ray's texts end with the reason, after a traceback.
-                reason = str(error).strip().splitlines()[-1]
-                if "RAY_AUTH_MODE" not in os.environ:
-                    reason += "; one with a token asks for RAY_AUTH_MODE=token"
-                raise ValueError(f"address={address!r}: no Ray cluster answers there ({reason})") from None
-        else:
-            memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            shared = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else memory
-            store = int(min(4e9, 0.2 * memory, 0.8 * shared))
-            # "local", because without an address Ray joins any cluster that this machine remembers, dead ones too.
-            ray.init(
-                address="local",
-                num_cpus=os.cpu_count(),
-                object_store_memory=max(store, 80_000_000),
-                include_dashboard=False,
-                **quiet,
-            )
-        yield not address
-    finally:
-        ray.shutdown()
 
 
 def simulate(

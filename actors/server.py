@@ -17,6 +17,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayChannelTimeoutErro
 
 from actors.agents import Advanced, Failed, News, failed
 from actors.exchanges import RayHosts
+from actors.listening import RAYLET, START_SECONDS
 from actors.messages import Arrays, Order, packed, unpacked
 from fnbandit.algorithms.base import Trace
 from fnbandit.asynchronous import Exchanges, LocalHosts, local_exchanges
@@ -34,8 +35,6 @@ from fnbandit.runs import can_save
 from fnbandit.simulation import LocalCohort, run_segments
 from fnbandit.state import as_arrays, as_tensors, unprefixed
 
-START_SECONDS = 60.0
-"""How long an actor's process may take to start, at least, before it is called stuck."""
 SLEPT = 0.8
 """The part of a call's shortest time that the server sleeps through."""
 HANDED_OVER_EVERY = 0.2
@@ -145,9 +144,16 @@ class RayCohort:
 
     def _answered(self, refs: list[Any], timeout: float) -> list[Any]:
         try:
-            answers = ray.get(refs, timeout=timeout)
+            try:
+                answers = ray.get(refs, timeout=timeout)
+            except (GetTimeoutError, RayChannelTimeoutError):
+                if who := self._stuck():
+                    raise Trouble(Stuck(who, timeout)) from None
+                answers = ray.get(refs, timeout=timeout)
         except (GetTimeoutError, RayChannelTimeoutError):
-            raise Trouble(Stuck(self._stuck(), timeout)) from None
+            raise Trouble(Stuck(RAYLET, timeout)) from None
+        except Trouble:
+            raise
         except Exception as error:  # Ray raises plain ones, too, where it cannot find out in time who is gone.
             raise Trouble(self._died(error)) from None
         for answer in answers:
@@ -156,12 +162,12 @@ class RayCohort:
         # Arrays lie in the channels' memory, which the next call waits for.
         return copy.deepcopy(answers)
 
-    def _stuck(self) -> str:
-        """Who has not answered; a graph knows no more than that somebody has not."""
+    def _stuck(self) -> str | None:
+        """Who has not answered; a graph knows no more than that somebody has not. None: all are done by now."""
         for index, word in enumerate(self._words()):
             if word is not False:
                 return self._who(index)
-        return "an actor"
+        return None
 
     def _died(self, error: Exception) -> Died:
         """Who is gone; a graph knows no more than that somebody is."""
@@ -216,12 +222,17 @@ def news_of(broadcast: Broadcast, shared: Shared) -> News:
     return {"rows": rows} if numbers(rows) <= numbers(state) else {"state": state}
 
 
-@ray.remote
+@ray.remote(concurrency_groups={"door": 3})  # type: ignore[call-overload]
 class ServerActor:
     """The loops of simulations, one after another, over agents in actors; without such actors over agents in here."""
 
     def __init__(self, handles: list[Any]) -> None:
         self._actors = RayCohort(handles) if handles else None
+
+    @ray.method(concurrency_group="door")
+    def here(self, size: int) -> np.ndarray:
+        """So many bytes, while `run` computes: the actor is there, and so is what carries its answers."""
+        return np.zeros(size, np.uint8)
 
     @ray.method(num_returns="streaming")
     def run(self, order: Order, states: list[Any] | None, server: Arrays | None) -> Iterator[Event]:

@@ -18,6 +18,9 @@ from workflows.study import Point
 class LocalEngine(AbstractContextManager["LocalEngine"]):
     """Runs in this process, one after another. The engine on Ray has the same methods."""
 
+    in_turn = True
+    """Whether runs go on in the main thread, where Ctrl-C ends whatever a user's own function does"""
+
     def __enter__(self) -> Self:
         return self
 

@@ -23,6 +23,8 @@ from workflows.study import Point
 class RayEngine(LocalEngine):
     """Runs on one cluster, side by side as far as it has room, in actors that are kept from run to run."""
 
+    in_turn = False
+
     def __init__(self, settings: Settings) -> None:
         self._options = settings.options()
         self._stack = ExitStack()

@@ -8,7 +8,6 @@ import importlib.metadata
 import logging
 import platform
 import subprocess
-import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, nullcontext
@@ -33,6 +32,7 @@ from workflows.logs import logged
 from workflows.progress import Progress, short_name
 from workflows.secrets import masked
 from workflows.standing import unfinished
+from workflows.stopping import Stop
 from workflows.stores import located, store_uri
 from workflows.story import run_content, study_content, study_outcome
 from workflows.study import Point, Study, load_study
@@ -65,7 +65,7 @@ def _execute(study: Study, engine: LocalEngine, console: Console) -> int:
     failures: list[Failure] = []
     if todo:
         with ExitStack() as stack:
-            stack.enter_context(interrupts())
+            stop = stack.enter_context(Stop())
             stack.enter_context(engine)
             tracker = None
             if study.settings.tracking:
@@ -76,7 +76,7 @@ def _execute(study: Study, engine: LocalEngine, console: Console) -> int:
             try:
                 work = sum(expected_work(point.config) for point in todo)
                 with Progress(console, len(study.points), work, finished) as progress:
-                    failures = run_points(study, todo, engine, tracker, progress)
+                    failures = run_points(study, todo, engine, tracker, progress, stop)
                 left = report(study, console)
                 status = "failed" if failures else "finished"
             except KeyboardInterrupt:
@@ -127,10 +127,11 @@ def check(study: Study, engine: LocalEngine) -> None:
 
 
 def run_points(
-    study: Study, todo: list[Point], engine: LocalEngine, tracker: Tracker | None, progress: Progress
+    study: Study, todo: list[Point], engine: LocalEngine, tracker: Tracker | None, progress: Progress, stop: Stop
 ) -> list[Failure]:
     """Run points side by side, as many as there is room for now; one that fails does not keep others from going on."""
-    stop = threading.Event()
+    if engine.in_turn:
+        return run_in_turn([Worker(study, point, engine, tracker, progress, stop) for point in todo])
     futures: dict[Future[None], Point] = {}
     with ThreadPoolExecutor(len(todo), thread_name_prefix="fnbandit-run") as pool:
         try:
@@ -145,12 +146,23 @@ def run_points(
                 # In slices, because a wait without end would not let Ctrl-C through, and because nodes may join.
                 _, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
         finally:
-            stop.set()
+            stop.event.set()
             engine.stop()
             for future in futures:
                 future.cancel()
     ended = {point: future.exception() for future, point in futures.items() if not future.cancelled()}
     return [Failure(point, error) for point, error in ended.items() if error and not isinstance(error, Interrupted)]
+
+
+def run_in_turn(workers: list[Worker]) -> list[Failure]:
+    """Run one after another in this thread."""
+    failures = []
+    for worker in workers:
+        try:
+            worker.run()
+        except (Exception, SystemExit) as error:
+            failures.append(Failure(worker.point, error))
+    return failures
 
 
 class Worker:
@@ -163,21 +175,21 @@ class Worker:
         engine: LocalEngine,
         tracker: Tracker | None,
         progress: Progress,
-        stop: threading.Event,
+        stop: Stop,
     ) -> None:
-        self._study, self._point, self._engine, self._tracker = study, point, engine, tracker
+        self._study, self.point, self._engine, self._tracker = study, point, engine, tracker
         self._progress, self._stop = progress, stop
         self._directory = study.directory / point.path
 
     def run(self) -> None:
-        if self._stop.is_set():
+        if self._stop.event.is_set():
             raise Interrupted
         # A study of one run has locked its folder already.
-        with nullcontext() if self._point.path == "." else locked(self._directory), logged(self._directory):
+        with nullcontext() if self.point.path == "." else locked(self._directory), logged(self._directory):
             self._run()
 
     def _run(self) -> None:
-        point, settings = self._point, self._study.settings
+        point, settings = self.point, self._study.settings
         run = self._engine.run(point.config, settings.checkpointing(self._study.directory, point.path))
         resolved = {k: v for k, v in dataclasses.asdict(run.config).items() if v is not None}
         with aside(self._directory / "config.toml") as part:
@@ -195,34 +207,37 @@ class Worker:
         status, summarised = "failed", time.monotonic()
         try:
             for segment in run.segments():
-                writer.write(segment)
-                due = tally.add(segment)
-                bar.update(tally.iterations, tally.regret, tally.rounds)
-                if time.monotonic() - summarised > SUMMARY_EVERY:
-                    self._summarise("running", tally, facts)
-                    summarised = time.monotonic()
-                if window is not None:
-                    window.log(due)
-                if self._stop.is_set():
+                with self._stop.held():
+                    writer.write(segment)
+                    due = tally.add(segment)
+                    bar.update(tally.iterations, tally.regret, tally.rounds)
+                    if time.monotonic() - summarised > SUMMARY_EVERY:
+                        self._summarise("running", tally, facts)
+                        summarised = time.monotonic()
+                    if window is not None:
+                        window.log(due)
+                if self._stop.event.is_set():
                     raise Interrupted
-            facts["files"] = writer.finish(run.config.horizon, run.config.agents)
-            status = "finished"
+            with self._stop.held():
+                facts["files"] = writer.finish(run.config.horizon, run.config.agents)
+                status = "finished"
         except (KeyboardInterrupt, Interrupted):
-            status = "interrupted"
+            status = status if status == "finished" else "interrupted"
             raise
         finally:
-            writer.close()
-            facts |= {"layout": run.layout, "device": run.device}
-            self._summarise(status, tally, facts)
-            if status == "finished":
-                run.clear()
-            log.info("fnbandit: %s: %s, %s, %s", name, status, bar.text(), run.layout)
-            bar.close(status)
-            self._leave(window, status)
+            with self._stop.held():
+                writer.close()
+                facts |= {"layout": run.layout, "device": run.device}
+                self._summarise(status, tally, facts)
+                if status == "finished":
+                    run.clear()
+                log.info("fnbandit: %s: %s, %s, %s", name, status, bar.text(), run.layout)
+                bar.close(status)
+                self._leave(window, status)
 
     def _facts(self, run: Run) -> dict[str, Any]:
         return {
-            "label": self._point.label,
+            "label": self.point.label,
             "engine": self._study.settings.engine,
             "layout": run.layout,
             "device": run.device,
