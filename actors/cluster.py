@@ -77,7 +77,7 @@ def started() -> Iterator[None]:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     shared = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else memory
     store = int(min(4e9, 0.2 * memory, 0.8 * shared))
-    # A short path, because Ray's sockets lie in it. Only its owner may enter.
+    # A short path, because Ray's sockets lie in it. Only its owner may enter; Ray opens its own in there to everybody.
     folder = tempfile.mkdtemp(prefix="ray-", dir=os.environ.get("RAY_TMPDIR") or "/tmp")
     processes: dict[str, int] = {}
     try:
@@ -89,7 +89,7 @@ def started() -> Iterator[None]:
                 object_store_memory=max(store, 80_000_000),
                 include_dashboard=False,
                 _node_ip_address="127.0.0.1",
-                _temp_dir=folder,
+                _temp_dir=f"{folder}/ray",
                 **QUIET,
             )
         node: Any = ray_worker._global_node

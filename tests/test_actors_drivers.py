@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -100,6 +102,25 @@ def processes_of(mark):
     return found
 
 
+def sockets_of(processes):
+    """Process and address of every socket that these processes listen on."""
+    import psutil
+
+    found = []
+    for name, pid in processes:
+        with suppress(psutil.Error):
+            for connection in psutil.Process(pid).net_connections(kind="inet"):
+                if connection.status == psutil.CONN_LISTEN:
+                    address = ipaddress.ip_address(connection.laddr.ip)
+                    found.append((name, getattr(address, "ipv4_mapped", None) or address))
+    return found
+
+
+def semaphores_of(processes):
+    """What these processes keep in shared memory by name."""
+    return [path for _, pid in processes for path in Path("/dev/shm").glob(f"sem.*{pid}-*")]
+
+
 def own_environment(directory, **more):
     """An environment whose Ray has its own token and files, and knows of no other Ray."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -126,9 +147,12 @@ def test_a_run_without_a_cluster_starts_one_and_stops_it(short_directory):
     (short_directory / "ray").mkdir()
     (short_directory / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")
     environment = own_environment(short_directory)
-    with driver(Options(agents_per_actor=4), env=environment) as process:
+    with driver(Options(agents_per_actor=2, cpus_per_actor=0.5), env=environment) as process:
         lines = [segment_line(process.stdout)]
         running = processes_of(environment["RAY_AUTH_TOKEN"])
+        listening, folders = sockets_of(running), list(short_directory.glob("ray-*"))
+        modes = [stat.S_IMODE(folder.stat().st_mode) for folder in folders]
+        semaphores = semaphores_of(running)
         while line := segment_line(process.stdout):
             lines.append(line)
         err = process.stderr.read()
@@ -136,6 +160,11 @@ def test_a_run_without_a_cluster_starts_one_and_stops_it(short_directory):
     assert "Traceback" not in err
     assert {"raylet", "gcs_server"} <= {name for name, _ in running}
     assert {int(pid) for pid in lines[0][3:]} <= {pid for _, pid in running}
+    assert {"raylet", "gcs_server"} <= {name for name, _ in listening}
+    assert [found for found in listening if not found[1].is_loopback] == []
+    assert modes == [stat.S_IRWXU]
+    assert not any(folder.exists() for folder in folders)
+    assert semaphores and not any(path.exists() for path in semaphores)
     assert int(lines[-1][1]) == CONFIG.horizon
     regret = simulate(CONFIG).regret
     assert [line[2] for line in lines] == [digest(regret[int(line[0]) : int(line[1])]) for line in lines]

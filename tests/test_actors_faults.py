@@ -17,6 +17,7 @@ from actors import Options, RayRun
 from fnbandit import Config, simulate
 from fnbandit.errors import SimulationError
 from fnbandit.results import collect
+from fnbandit.rounds.aggregation import Mean
 from fnbandit.runs import Checkpointing
 
 CONFIG = Config(agents=4, horizon=150, trigger="logdet", threshold=5.0)
@@ -62,6 +63,18 @@ def sleepy(x):
 
 def late_nan(x):
     return smooth(x) * (np.nan if len(x) > 2 else 1)
+
+
+class Slow(Mean):
+    """The mean, by a server's actor that takes its time in the first round."""
+
+    seconds = 10.0
+
+    def __call__(self, values, last):
+        if in_an_actor():
+            time.sleep(self.seconds)
+            self.seconds = 0.0
+        return super().__call__(values, last)
 
 
 def recoveries(caplog):
@@ -143,6 +156,29 @@ def test_an_actor_that_hangs_is_named(ray_cluster, caplog):
     assert str(caught.value) == "actor 1 (agents 2 to 3) has not answered for 3 seconds"
     assert recoveries(caplog) == []
     assert gone(run.pids)
+
+
+def test_a_server_that_hangs_is_named(ray_cluster, caplog):
+    run = RayRun(CONFIG.replace(horizon=2000), Options(agents_per_actor=2, cpus_per_actor=0.1, actor_timeout=3))
+    segments = run.segments()
+    next(segment for segment in segments if segment.end > 10)
+    os.kill(run.pids[0], signal.SIGSTOP)
+    with pytest.raises(SimulationError) as caught:
+        list(segments)
+    assert str(caught.value) == "the server's actor has not answered for 3 seconds"
+    assert recoveries(caplog) == []
+    assert gone(run.pids)
+
+
+@pytest.mark.long
+def test_a_server_that_computes_for_long_does_not_hang(ray_cluster, caplog):
+    """Longer than twice the time that an actor has to answer in."""
+    config = CONFIG.replace(agents=2, horizon=20, aggregation="test_actors_faults:Slow")
+    run = RayRun(config, Options(agents_per_actor=1, cpus_per_actor=0.1, actor_timeout=4))
+    began = time.monotonic()
+    assert_same(run.result(), simulate(config))
+    assert time.monotonic() - began > Slow.seconds
+    assert recoveries(caplog) == []
 
 
 def test_a_function_that_hangs_is_named(ray_cluster, caplog):

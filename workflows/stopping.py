@@ -14,8 +14,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Stop(AbstractContextManager["Stop"]):
     """Turns the first signal into a KeyboardInterrupt of the main thread; more of them change nothing.
 
-    What follows the first one takes a few seconds, and a second one in its midst would leave a run that still says
-    "running".
+    What follows the first one, to the end of the process, takes a few seconds, and a second one in its midst would
+    leave a run that still says "running".
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,8 @@ class Stop(AbstractContextManager["Stop"]):
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._earlier.items():
-            signal.signal(number, handler)
+            # Python forgets other handlers than this one when it ends, which takes a moment.
+            signal.signal(number, signal.SIG_IGN if self._raised else handler)
 
     @contextmanager
     def held(self) -> Iterator[None]:
