@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from rich.console import Console
 
 from fnbandit.errors import SimulationError
-from workflows.interrupts import interrupts
 from workflows.secrets import masked
+from workflows.stopping import Stop
 from workflows.stores import EXPERIMENT_TAGS, page, sqlite_path
 
 HOST = "127.0.0.1"
@@ -26,7 +26,7 @@ PATIENCE = 120.0
 
 
 def open_page(uri: str, experiment: str | None, port: int, console: Console) -> None:
-    """Print the address of a store's page; for a store that is no server, serve it until Ctrl-C or SIGTERM."""
+    """Print the address of a store's page; for a store that is no server, serve it until Ctrl-C, SIGTERM or SIGHUP."""
     path = sqlite_path(uri)
     if path is not None and not path.exists():
         raise ValueError(f"{masked(uri)}: no store yet; `fnbandit run` makes one")
@@ -34,7 +34,7 @@ def open_page(uri: str, experiment: str | None, port: int, console: Console) -> 
         console.print(page(uri, experiment_id(uri, experiment)), soft_wrap=True)
         return
     _check_free(port)
-    with interrupts(), suppress(KeyboardInterrupt), _server(uri, port) as server:
+    with Stop(), suppress(KeyboardInterrupt), _server(uri, port) as server:
         address = page(f"http://{HOST}:{port}", experiment_id(uri, experiment))
         console.print(f"store  {masked(uri)}", soft_wrap=True)
         console.print(f"page   {address}  (Ctrl-C ends it)", soft_wrap=True)

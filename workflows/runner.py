@@ -26,7 +26,6 @@ from fnbandit.runs import Run
 from workflows.engines import LocalEngine, make_engine
 from workflows.extension import clear, extended
 from workflows.failures import Failure, command, resume_command, tell
-from workflows.interrupts import interrupts
 from workflows.locks import locked
 from workflows.logs import logged
 from workflows.progress import Progress, short_name
