@@ -56,8 +56,8 @@ class Crews:
         self._options = options
         self._fixed = fixed
         """Whether the cluster is this driver's own: nobody else uses it, and no node will join"""
-        self.runs = 1
-        """Runs that go on or wait: what the cluster is shared by"""
+        self._runs = 1
+        self._leased = 0
         self._idle: list[Crew] = []
         self._lock = threading.Lock()
         self.stopped = threading.Event()
@@ -65,16 +65,27 @@ class Crews:
     @contextmanager
     def lease(self, config: Config, environment: Environment) -> Iterator[Crew]:
         """Actors for a run, as soon as the cluster has a place for them."""
-        crew = self._placed(config, environment)
-        try:
-            yield crew
-        except BaseException:
-            crew.dismiss()
-            # What has taken one of them, a lost node say, may have taken others.
-            self._dismiss_idle()
-            raise
         with self._lock:
-            self._idle.append(crew)
+            self._leased += 1
+        try:
+            crew = self._placed(config, environment)
+            try:
+                yield crew
+            except BaseException:
+                crew.dismiss()
+                # What has taken one of them, a lost node say, may have taken others.
+                self._dismiss_idle()
+                raise
+            with self._lock:
+                self._idle.append(crew)
+        finally:
+            with self._lock:
+                self._leased -= 1
+
+    def share(self, runs: int) -> None:
+        """So many runs, going on or waiting, share the cluster: idle actors that none of them will need go."""
+        self._runs = runs
+        self._dismiss_idle(kept=max(0, runs - self._leased))
 
     def stop(self) -> None:
         """Whoever waits for a place waits no longer."""
@@ -84,9 +95,9 @@ class Crews:
         """End all actors that are not leased."""
         self._dismiss_idle()
 
-    def _dismiss_idle(self) -> None:
+    def _dismiss_idle(self, kept: int = 0) -> None:
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle, self._idle = self._idle[kept:], self._idle[:kept]
         for crew in idle:
             crew.dismiss()
 
@@ -130,7 +141,7 @@ class Crews:
         """A layout with what to reserve for it; where others' nodes may still join, one that needs them, and why."""
         size, problem = 0, ""
         try:
-            layout = plan(config, environment, self._options, nodes, self.runs)
+            layout = plan(config, environment, self._options, nodes, self._runs)
         except ValueError as error:
             if self._fixed:
                 raise

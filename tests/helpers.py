@@ -109,3 +109,14 @@ def gone(pids):
 
     processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     return not psutil.wait_procs(processes, timeout=20)[1]
+
+
+def assert_records_equal(one, other, count):
+    """The same runs in two folders of a study, with the same rows."""
+    from fnbandit.records import find_runs, read_run
+
+    runs = [path.relative_to(one) for path in find_runs(one)]
+    assert len(runs) == count
+    for run in runs:
+        assert read_run(Path(one) / run).finished
+        assert read_run(Path(one) / run).trace.equals(read_run(Path(other) / run).trace)

@@ -48,7 +48,7 @@ class RayEngine(LocalEngine):
 
     def room(self, points: list[Point]) -> int:
         """With nodes that come and go, so does the room; a run that has no place waits for one."""
-        self._crews.runs = len(points)
+        self._crews.share(len(points))
         nodes = nodes_of(ray.nodes())
         rooms = []
         for config in {point.config.replace(seed=0) for point in points}:
