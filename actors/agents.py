@@ -21,7 +21,7 @@ from fnbandit.errors import PACKAGES, own_fault
 from fnbandit.registry import find
 from fnbandit.rounds.messages import Broadcast
 from fnbandit.simulation import make_group, round_of
-from fnbandit.state import as_arrays, as_tensors
+from fnbandit.state import as_arrays, as_tensors, loading
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,10 @@ class AgentActor:
             return os.getpid(), str(self.host.group.device)
         self._agents, self.group = agents, make_group(order.config, environment, agents)
         if state is not None:
-            if isinstance(self.group, FederatedGroup) and server:
-                self.group.shared.load(as_tensors(server))
-            self.group.load(order.iteration, as_tensors(state))
+            with loading():
+                if isinstance(self.group, FederatedGroup) and server:
+                    self.group.shared.load(as_tensors(server))
+                self.group.load(order.iteration, as_tensors(state))
         return os.getpid(), str(self.group.device)
 
     @guarded

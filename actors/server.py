@@ -33,7 +33,7 @@ from fnbandit.rounds.server import Server
 from fnbandit.rounds.shared import Shared
 from fnbandit.runs import can_save
 from fnbandit.simulation import LocalCohort, run_segments
-from fnbandit.state import as_arrays, as_tensors, unprefixed
+from fnbandit.state import as_arrays, as_tensors, loading, unprefixed
 
 SLEPT = 0.8
 """The part of a call's shortest time that the server sleeps through."""
@@ -277,7 +277,8 @@ class ServerActor:
             cohort = LocalCohort(config, environment)
             server = loaded(config, cohort.shared, state)
             if states is not None:
-                cohort.load(order.iteration, as_tensors(ray.get(states[0])))
+                with loading():
+                    cohort.load(order.iteration, as_tensors(ray.get(states[0])))
             started = Started(str(cohort.groups[0].device), os.getpid(), [])
         else:
             shared = find("algorithm", config.algorithm).make_shared(config, environment, like(config))
@@ -301,17 +302,20 @@ class ServerActor:
         if self._actors is None:
             hosts, exchanges = local_exchanges(config, environment, clock)
             if agents is not None:
-                hosts.hosts[0].load(order.iteration, agents)
+                with loading():
+                    hosts.hosts[0].load(order.iteration, agents)
             started = Started(str(hosts.hosts[0].group.device), os.getpid(), [])
         else:
             statistics = find("algorithm", config.algorithm).make_statistics(config, environment, like(config))
             if agents is not None:
-                statistics.load(unprefixed("statistics", agents))
+                with loading():
+                    statistics.load(unprefixed("statistics", agents))
             exchanges = Exchanges(config, clock, ExchangeServer(config, statistics))
             hosts = RayHosts(self._actors, statistics)
             started = self._actors.start(order, None, states, state)
         if state is not None:
-            exchanges.load(order.iteration, as_tensors(state))
+            with loading():
+                exchanges.load(order.iteration, as_tensors(state))
 
         def saved() -> tuple[list[Arrays], Arrays]:
             agents, server = exchanges.states(hosts)
@@ -343,7 +347,8 @@ def loaded(config: Config, shared: Shared | None, state: Arrays | None) -> Serve
         return None
     server = Server(config, shared)
     if state:
-        server.load(as_tensors(state))
+        with loading():
+            server.load(as_tensors(state))
     return server
 
 

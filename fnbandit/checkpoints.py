@@ -38,7 +38,8 @@ FOLDER = "fnbandit-checkpoints"
 """All that a store writes and deletes is in this folder below its location"""
 MARK = "OWNER.txt"
 MARK_TEXT = b"Checkpoints of fnbandit, which deletes them when their run is finished. Put nothing of your own here.\n"
-FILES = ("agents.safetensors", "server.safetensors", "manifest.json")
+TENSORS = ("agents.safetensors", "server.safetensors")
+FILES = (*TENSORS, "manifest.json")
 
 
 class CheckpointError(ValueError):
@@ -73,6 +74,15 @@ class Snapshot:
             segments.append(Segment(start, end, trace, ends[end], 0.0))
             start = end
         return segments
+
+    def check(self) -> None:
+        """Raise where what has happened so far is not all there; what is learned is checked when it is loaded."""
+        if not 0 < self.iteration < self.config.horizon or self.weight.shape != (self.iteration,):
+            raise ValueError("its iterations do not add up")
+        for segment in self.segments():
+            shape = (segment.end - segment.start, self.config.agents)
+            if any(getattr(segment.trace, name).shape != shape for name in ("arms", "rewards", "regret")):
+                raise ValueError("its rows do not add up")
 
     def _segment(self) -> Segment:
         """What agents have done that do not wait for each other, whose states are each agent's own."""
@@ -197,8 +207,10 @@ class CheckpointStore:
                 continue
             try:
                 return self._load(step)
-            except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
-                problems.append(f"step-{step:09d}: {error}")
+            except Exception as error:  # whatever is wrong with a file, the checkpoint before may be good
+                reason = (str(error).splitlines() or [""])[0]
+                known = isinstance(error, ValueError | OSError | safetensors.SafetensorError)
+                problems.append(f"step-{step:09d}: {reason if known else f'{type(error).__name__} {reason}'}")
         if problems:
             raise CheckpointError(f"checkpoint={self.location!r}: no good checkpoint ({'; '.join(problems)})")
         return None
@@ -212,13 +224,15 @@ class CheckpointStore:
         if body["version"] != VERSION:
             raise ValueError(f"is of version {body['version']}, this program reads {VERSION}")
         tensors = {}
+        if body["iteration"] != step or body["files"].keys() != set(TENSORS):
+            raise ValueError("manifest.json is of another checkpoint")
         for name, checksum in body["files"].items():
             data = self._read(f"{folder}/{name}")
             if hashlib.sha256(data).hexdigest() != checksum:
                 raise ValueError(f"{name} has been truncated or altered")
             tensors[name] = safetensors.torch.load(data)
         rounds = [_round(record) for record in body["rounds"]]
-        return Snapshot(
+        snapshot = Snapshot(
             config=Config(**body["config"]),
             fingerprint=Fingerprint(**body["fingerprint"]),
             iteration=body["iteration"],
@@ -227,6 +241,8 @@ class CheckpointStore:
             weight=np.array(body["weight"], dtype=np.float64),
             rounds=rounds,
         )
+        snapshot.check()
+        return snapshot
 
     def _read(self, path: str) -> bytes:
         with self._fs.open_input_stream(path) as stream:

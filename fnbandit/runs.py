@@ -27,7 +27,7 @@ from fnbandit.results import Result, Round, Segment, collect
 from fnbandit.rounds.server import Server
 from fnbandit.rounds.weights import make_weight
 from fnbandit.simulation import LocalCohort, one_thread, run_segments
-from fnbandit.state import State, on_host
+from fnbandit.state import State, loading, on_host
 from fnbandit.theory import resolve
 from fnbandit.timeline import Timeline
 
@@ -215,9 +215,10 @@ class LocalRun(Run):
             cohort = LocalCohort(self.config, self.environment, self._groups)
             server = None if cohort.shared is None else Server(self.config, cohort.shared)
             if self._snapshot is not None:
-                if server is not None:
-                    server.load(self._snapshot.server)
-                cohort.load(self._snapshot.iteration, self._snapshot.agents)
+                with loading():
+                    if server is not None:
+                        server.load(self._snapshot.server)
+                    cohort.load(self._snapshot.iteration, self._snapshot.agents)
             yield from self._restored()
             due = Due(self.checkpointing.seconds, self.checkpointing.rounds)
             for segment in run_segments(self.config, cohort, server, self._start):
@@ -228,9 +229,10 @@ class LocalRun(Run):
     def _exchanges(self) -> Iterator[Segment]:
         hosts, exchanges = local_exchanges(self.config, self.environment, self.clock, self._groups)
         if self._snapshot is not None:
-            exchanges.load(self._snapshot.iteration, self._snapshot.server)
-            for host in hosts.hosts:
-                host.load(self._snapshot.iteration, self._snapshot.agents)
+            with loading():
+                exchanges.load(self._snapshot.iteration, self._snapshot.server)
+                for host in hosts.hosts:
+                    host.load(self._snapshot.iteration, self._snapshot.agents)
         yield from self._restored()
         due = Due(self.checkpointing.seconds, self.checkpointing.rounds)
         for segment in exchanges.segments(hosts):

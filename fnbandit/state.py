@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -29,6 +32,16 @@ def part_of_state(state: State, agents: range, total: int) -> State:
     return {
         name: tensor[agents.start : agents.stop] if len(tensor) == total else tensor for name, tensor in state.items()
     }
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Whatever does not fit when a state is taken over is one line."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise ValueError(f"the checkpoint does not fit its config ({type(error).__name__}: {reason})") from None
 
 
 def on_host(state: State) -> State:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors
+import safetensors.torch
 import torch
 from helpers import EVERY_ROUND, assert_same, folder, interrupt, steps
 
@@ -174,6 +175,53 @@ def test_locations_that_cannot_be_opened(tmp_path):
         with pytest.raises(CheckpointError, match=f"checkpoint='.*cannot be opened.*{reason}") as caught:
             LocalRun(CONFIG, Checkpointing(location))
         assert "\n" not in str(caught.value)
+
+
+def forged(here, change):
+    """Change what a checkpoint holds, with checksums that are right again."""
+    tensors = {name: safetensors.torch.load_file(here / f"{name}.safetensors") for name in ("agents", "server")}
+    body = json.loads(json.loads((here / "manifest.json").read_text())["body"])
+    changed = change(body, tensors)
+    body = changed if isinstance(changed, list) else body
+    for name, values in tensors.items():
+        data = safetensors.torch.save({key: value.contiguous() for key, value in values.items()})
+        (here / f"{name}.safetensors").write_bytes(data)
+        if isinstance(body, dict) and isinstance(body.get("files"), dict):
+            body["files"][f"{name}.safetensors"] = hashlib.sha256(data).hexdigest()
+    text = json.dumps(body)
+    outer = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "body": text}
+    (here / "manifest.json").write_text(json.dumps(outer))
+
+
+FORGERIES = {
+    "no iteration": lambda body, tensors: body.pop("iteration"),
+    "iteration 0": lambda body, tensors: body.update(iteration=0),
+    "iteration in words": lambda body, tensors: body.update(iteration="ten"),
+    "weight is short": lambda body, tensors: body.update(weight=body["weight"][:-1]),
+    "weight in words": lambda body, tensors: body.update(weight=["a"]),
+    "no rounds": lambda body, tensors: body.update(rounds=None),
+    "a round in words": lambda body, tensors: body.update(rounds=["x"]),
+    "a config of another kind": lambda body, tensors: body.update(config={"agents": -1}),
+    "files elsewhere": lambda body, tensors: body["files"].update({"../../secret": ""}),
+    "a list": lambda body, tensors: [1, 2],
+    "no arms": lambda body, tensors: tensors["agents"].pop("arms"),
+    "fewer agents": lambda body, tensors: tensors["agents"].update(arms=tensors["agents"]["arms"][:1]),
+    "rewards of one agent": lambda body, tensors: tensors["agents"].update(rewards=tensors["agents"]["rewards"][:, :1]),
+    "no server": lambda body, tensors: tensors["server"].clear(),
+    "agents of another width": lambda body, tensors: tensors["agents"].update(
+        {name: value[..., :1] for name, value in tensors["agents"].items() if name not in ("arms", "rewards", "regret")}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_what_does_not_fit_is_one_line_whatever_its_checksums_say(tmp_path, name):
+    interrupt(CONFIG, tmp_path, segments=6)
+    for step in steps(tmp_path):
+        forged(folder(tmp_path, step), FORGERIES[name])
+    with pytest.raises(ValueError, match="no good checkpoint|does not fit its config") as caught:
+        LocalRun(CONFIG, Checkpointing(str(tmp_path), **EVERY_ROUND), resume=True).result()
+    assert "\n" not in str(caught.value)
 
 
 def test_only_what_the_store_wrote_is_ever_deleted(tmp_path):

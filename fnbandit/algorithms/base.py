@@ -140,7 +140,10 @@ class Group(ABC):
         for name, axis in self.saved().items():
             value = operator.attrgetter(name)(self)
             if isinstance(value, Tensor):
-                self._filled(value, axis, iteration).copy_(state[name])
+                filled = self._filled(value, axis, iteration)
+                if filled.shape != state[name].shape:  # which copy_ might stretch
+                    raise ValueError(f"{name} has shape {tuple(state[name].shape)}, expected {tuple(filled.shape)}")
+                filled.copy_(state[name])
             else:
                 value.load(unprefixed(name, state))
 

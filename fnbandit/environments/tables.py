@@ -49,13 +49,14 @@ def load_table(data: bytes, name: str, label: str) -> tuple[np.ndarray, np.ndarr
     source = pa.BufferReader(data)
     try:
         table = pyarrow.csv.read_csv(source) if kind == "csv" else pyarrow.parquet.read_table(source)
+        names = table.column_names  # which must be UTF-8
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise ValueError(f"environment={name!r}: cannot be read as {kind} ({reason})") from None
-    count = table.column_names.count(label)
+    count = names.count(label)
     if count != 1:
         fault = f"stands {count} times in {name}" if count else f"{name} has no such column"
-        raise ValueError(f"label={label!r}: {fault}; it has {', '.join(map(repr, table.column_names))}")
+        raise ValueError(f"label={label!r}: {fault}; it has {', '.join(map(repr, names))}")
     classes = class_numbers(table[label], name, label)
     columns = table.drop_columns([label])
     if not columns.num_columns:
