@@ -177,6 +177,15 @@ def test_any_grouping_of_many_agents_gives_the_same_bits(variant):
         assert_same(whole, simulate(config, groups=groups))
 
 
+@pytest.mark.parametrize("arms", [4, 3])
+def test_how_many_agents_are_worked_on_at_once_does_not_matter(monkeypatch, arms):
+    config = Config(agents=21, horizon=9, dim=3, width=4, arms=arms, trigger="period", period=4)
+    whole = simulate(config)
+    # 8 bytes x arms x 21 parameters: five agents, or seven.
+    monkeypatch.setattr("fnbandit.slices.WORKSPACE", 8 * 21 * 21)
+    assert_same(whole, simulate(config))
+
+
 def test_groups_end_where_subtrees_do_if_that_is_nearly_even():
     assert aligned(64, 2) == [range(0, 32), range(32, 64)]
     # 63 agents each, or subtrees of 64: a few groups less.

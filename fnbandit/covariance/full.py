@@ -75,8 +75,13 @@ class Full:
 
     def quadratic(self, x: Tensor) -> Tensor:
         """x^T V^-1 x for x [n, k, p] -> [n, k]."""
-        met, u = self.meet(x)
-        return (met * x).sum(-1) - u.square_().sum(-1)
+        found = []
+        # A few at a time: what is made on the way stays in the cache.
+        for few in few_at_once(len(x), x[0].numel(), x):
+            part = x[few]
+            met, u = (self if len(self._buffer) == 1 else self.some(few)).meet(part)
+            found.append((met * part).sum(-1) - u.square_().sum(-1))
+        return torch.cat(found) if len(found) > 1 else found[0]
 
     def _product(self, rows: Tensor, matrix: Tensor, x: Tensor) -> Tensor:
         """x [n, k, p] times matrix [c, p, q]; rows is x or, for a shared matrix, x in whole tiles."""

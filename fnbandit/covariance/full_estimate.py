@@ -26,12 +26,19 @@ class FullEvaluation:
 
     mean: Tensor
     variance: Tensor
-    met: Tensor
-    """M x [n, k, p]"""
-    shared_u: Tensor
-    """Z x of the shared inverse, [n, k, r]"""
-    own_u: Tensor | None
-    """Z x of the epoch's own rows, [n, k, length]"""
+    parts: list[tuple[Tensor, ...]]
+    """Of a few agents at a time, in order: M x [few, k, p], Z x of the shared inverse, [few, k, r], and, where there
+    are any, of the epoch's own rows, [few, k, length]"""
+
+    def chosen(self, arms: Tensor) -> list[Tensor]:
+        """The same of the arms that were pulled, [n, p], [n, r] and [n, length]."""
+        found, start = [], 0
+        for part in self.parts:
+            few = arms[start : start + len(part[0])]
+            index = torch.arange(len(few), device=arms.device)
+            found.append([values[index, few] for values in part])
+            start += len(few)
+        return [torch.cat(values) for values in zip(*found, strict=True)]
 
 
 class FullEpoch:
@@ -68,15 +75,20 @@ class FullEpoch:
     def evaluate(self, x: Tensor) -> FullEvaluation:
         if self._latest is not None:
             self._make_row(*self._latest)
+        found = [self._evaluate(x[few], few) for few in few_at_once(len(x), x[0].numel(), x)]
+        means, variances, parts = zip(*found, strict=True)
+        return FullEvaluation(torch.cat(means), torch.cat(variances).clamp_(min=0), list(parts))
+
+    def _evaluate(self, x: Tensor, few: slice) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Mean, variance and what else there is of features x of a few agents."""
         met, shared_u = self._shared.covariance.meet(x)
         mean = torch.bmm(self._shared.solution.expand(len(x), 1, -1), x.mT).squeeze(1)
         variance = (met * x).sum(-1) - shared_u.square().sum(-1)
-        own_u = None
-        if self._rows:
-            own_u = product(x, self._z[:, : self._rows].mT)
-            mean = mean + torch.bmm(self._coefficients[:, None, : self._rows], own_u.mT).squeeze(1)
-            variance = variance - (own_u * own_u).sum(-1)
-        return FullEvaluation(mean, variance.clamp_(min=0), met, shared_u, own_u)
+        if not self._rows:
+            return mean, variance, (met, shared_u)
+        own_u = product(x, self._z[few, : self._rows].mT)
+        mean = mean + torch.bmm(self._coefficients[few, None, : self._rows], own_u.mT).squeeze(1)
+        return mean, variance - (own_u * own_u).sum(-1), (met, shared_u, own_u)
 
     def append(self, x: Tensor, contexts: Tensor, arms: Tensor, rewards: Tensor, found: FullEvaluation | None) -> None:
         index = torch.arange(self._agents, device=arms.device)
@@ -88,8 +100,8 @@ class FullEpoch:
             self._squares += x[index, arms].square()
         variance = found.variance[index, arms]
         root = (1 + variance).sqrt()
-        own_u = None if found.own_u is None else found.own_u[index, arms]
-        self._latest = (found.met[index, arms], found.shared_u[index, arms], own_u, root)
+        met, shared_u, *own_u = found.chosen(arms)
+        self._latest = (met, shared_u, own_u[0] if own_u else None, root)
         if self._rows == self._z.shape[1]:
             # As many as before: epochs grow slowly, and growing takes both, the old and the new.
             self._capacity = max(self._capacity, 2 * self._rows)
