@@ -35,6 +35,12 @@ VARIANTS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def any_device(monkeypatch):
+    """Users may name what simulations run on only: the meta device is for tests."""
+    monkeypatch.setattr("fnbandit.algorithms.base.resolve_device", torch.device)
+
+
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_agents_and_server_never_look_at_a_value(variant):
     config = Config(**({"device": "meta", "agents": 3, "horizon": 40, "dim": 4, "width": 4, "ramp": 10} | variant))
