@@ -6,10 +6,12 @@ import contextlib
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -24,6 +26,7 @@ from fnbandit.runs import Checkpointing
 from workflows.command_line import main
 from workflows.story import study_metrics
 from workflows.tally import STEPS, Tally
+from workflows.tracking import Content, Tracker
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow's own warnings, of which there are many
 
@@ -239,6 +242,69 @@ def test_a_server_that_goes_away_costs_a_warning(server, caplog):
     messages = [record.getMessage() for record in caplog.records if record.name == "fnbandit"]
     assert any("trying again at the end" in message for message in messages)
     assert any("records are complete" in message for message in messages)
+
+
+def test_a_server_that_never_answers_is_given_up(caplog, monkeypatch):
+    """It takes connections, and reads nothing; one request after another is tried, and the last at the end."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    taken = []
+    with socket.create_server(("127.0.0.1", 0)) as listener, caplog.at_level(logging.WARNING, logger="fnbandit"):
+
+        def take():
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(listener.accept())
+
+        threading.Thread(target=take, daemon=True).start()
+        uri = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        argv = ["run", "--agents", "2", "--horizon", "25", "--engine", "local", "--tracking-uri", uri, "--out", "here"]
+        assert main(argv) == 0
+        listener.shutdown(socket.SHUT_RDWR)
+    assert read_run("here").finished
+    messages = [record.getMessage() for record in caplog.records if record.name == "fnbandit"]
+    assert len(messages) == 2
+    assert re.search("did not take everything of .*cosine.*; the records are complete", messages[1])
+    assert 1 <= len(taken) <= 6
+
+
+def test_a_slow_server_has_one_request_in_flight(tmp_path):
+    tracker = Tracker("http://127.0.0.1:1", "fnbandit", None, tmp_path)
+    taken, free = threading.Event(), threading.Event()
+    tracker.put(lambda: (taken.set(), free.wait()))
+    assert taken.wait(60)
+    window = tracker.run(Content("slow", {}, {}), tmp_path)
+    window._begin = window._send = lambda: None
+    for step in range(20):
+        window.log([(step, {"regret": 1.0})])
+        window._last -= 10
+    waiting = tracker._queue.qsize()
+    free.set()
+    assert waiting <= 2  # the beginning, and one that sends all there is by then
+
+
+@pytest.mark.long
+def test_ten_first_runs_at_once_share_a_new_store(tmp_path):
+    command = [sys.executable, "-m", "workflows.run", "--agents=1", "--horizon=5", "--engine=local"]
+    runs = [
+        subprocess.Popen([*command, f"--out={i}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for i in range(10)
+    ]
+    for process in runs:
+        _, err = process.communicate(timeout=280)
+        assert (process.returncode, err) == (0, "")
+    tracked = runs_of(client_of(f"sqlite:///{tmp_path}/mlflow.db"))
+    assert [run.info.status for run in tracked] == ["FINISHED"] * 10
+    assert [path.name for path in tmp_path.glob("mlflow.db*")] == ["mlflow.db"]
+
+
+def test_a_broken_store_is_one_line(tmp_path, caplog):
+    (tmp_path / "mlflow.db").write_bytes(b"no store " * 1000)
+    with caplog.at_level(logging.WARNING, logger="fnbandit"):
+        assert main(["run", "--agents", "1", "--horizon", "5", "--engine", "local", "--out", "here"]) == 0
+    messages = [record.getMessage() for record in caplog.records if record.name == "fnbandit"]
+    assert "file is not a database" in messages[0]
+    assert not any("\n" in message for message in messages)
+    assert read_run("here").finished
 
 
 def test_what_failed_on_the_way_is_sent_at_the_end(tmp_path, monkeypatch):

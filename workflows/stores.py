@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 import sqlite3
@@ -73,6 +74,25 @@ def is_own(uri: str, folder: Path) -> bool:
             return store.execute("select 1 from runs where run_uuid = ?", (run_id,)).fetchone() is not None
     except (OSError, ValueError, KeyError, TypeError, sqlite3.Error):
         return False
+
+
+def make_store(uri: str) -> None:
+    """Make an sqlite store that is not there yet: one process does, aside, and others wait; nobody sees half of it."""
+    path = sqlite_path(uri)
+    if path is None or path.exists():
+        return
+    from mlflow import MlflowClient
+
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if not path.exists():
+            part = path.with_name(f"{path.name}.part")
+            part.unlink(missing_ok=True)
+            MlflowClient(f"sqlite:///{part}").search_experiments(max_results=1)
+            part.replace(path)
+    finally:
+        os.close(folder)
 
 
 def artifact_location(uri: str) -> str | None:

@@ -19,10 +19,12 @@ from typing import Any
 
 from fnbandit.records import write_json
 from workflows.secrets import masked
-from workflows.stores import EXPERIMENT_TAGS, IDENTITY, artifact_location
+from workflows.stores import EXPERIMENT_TAGS, IDENTITY, artifact_location, make_store
 
 BATCH = 90
 """Steps per request: the server takes 1000 metrics, and a step has about ten"""
+PATIENCE, SHORT_PATIENCE = 15.0, 3.0
+"""Seconds without an answer after which a server is given up at the end of a study, and of one that is interrupted"""
 STATUS = {"finished": "FINISHED", "interrupted": "KILLED"}
 """MLflow's word for a run's; any other is FAILED"""
 
@@ -48,6 +50,10 @@ class Tracker:
         self.uri, self.experiment = uri, experiment
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._down = False
+        self._closing = False
+        self._requests = 0
+        self.lacking: list[str] = []
+        """Names of runs that have not arrived as a whole"""
         self._experiment_id: str | None = None
         self.parent = None if study is None else Window(self, study, folder)
         self._thread = threading.Thread(target=self._work, name="fnbandit-tracking", daemon=True)
@@ -61,13 +67,19 @@ class Tracker:
         self._queue.put(task)
 
     def close(self, status: str, left: Outcome | None = None) -> None:
-        """Wait until everything has been sent, what the study has come to to its parent run."""
+        """Wait until everything has been sent, what the study has come to to its parent run, or nothing gets on."""
         if self.parent is not None:
             self.parent.finish(status, left or Outcome())
+        self._closing = True
         self._queue.put(None)
-        self._thread.join()
-        if self._down:
-            log.warning("MLflow at %s did not take everything; the records are complete", masked(self.uri))
+        seen = -1
+        # Importing MLflow and making a store take their time on a busy machine; that is nobody's silence.
+        while self._thread.is_alive() and (seen != self._requests or not hasattr(self, "_client")):
+            seen = self._requests
+            self._thread.join(SHORT_PATIENCE if status == "interrupted" else PATIENCE)
+        if self.lacking:
+            what = self.lacking[0] if len(self.lacking) == 1 else f"{len(self.lacking)} runs"
+            log.warning("MLflow at %s did not take everything of %s; the records are complete", masked(self.uri), what)
 
     # All below runs in the tracking thread.
 
@@ -81,35 +93,51 @@ class Tracker:
             except Exception as error:
                 if not self._down:
                     first = (str(error).splitlines() or [""])[0][:200]
-                    log.warning("MLflow at %s: %s; trying again at the end", masked(self.uri), masked(first))
+                    again = "" if self._closing else "; trying again at the end"
+                    log.warning("MLflow at %s: %s%s", masked(self.uri), masked(first), again)
                 self._down = True
+                if self._closing:
+                    return  # Every further request would take its time to fail, too.
 
     @property
     def client(self) -> Any:
-        """The MLflow client, made when first needed: importing it and opening its store takes seconds."""
+        """The MLflow client, made when first needed: importing it and opening its store takes seconds.
+
+        Whoever asks for it anew has had an answer to the request before.
+        """
+        self._requests += 1
         if not hasattr(self, "_client"):
             from mlflow import MlflowClient
 
+            make_store(self.uri)
             self._client = MlflowClient(self.uri)
         return self._client
 
     def experiment_id(self) -> str:
         """The experiment's, which is made if need be, with the views that its page offers."""
         if self._experiment_id is None:
-            found = self.client.get_experiment_by_name(self.experiment)
-            if found is not None:
-                identity, tags = found.experiment_id, found.tags
-            else:
-                identity = self.client.create_experiment(self.experiment, artifact_location(self.uri))
-                tags = {}
+            found = self.client.get_experiment_by_name(self.experiment) or self._new_experiment()
+            identity, tags = found.experiment_id, found.tags
             for key, value in EXPERIMENT_TAGS.items():
                 if key not in tags:
                     self.client.set_experiment_tag(identity, key, value)
             self._experiment_id = identity
         return self._experiment_id
 
-    def settled(self) -> None:
-        """What had failed has been sent."""
+    def _new_experiment(self) -> Any:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self.client.create_experiment(self.experiment, artifact_location(self.uri))
+        except MlflowException as error:
+            # Another study may have been faster.
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        return self.client.get_experiment_by_name(self.experiment)
+
+    def settled(self, name: str) -> None:
+        """All of a run has arrived."""
+        self.lacking.remove(name)
         self._down = False
 
 
@@ -138,6 +166,9 @@ class Window:
         self._there: set[int] = set()
         """Steps that an earlier session has sent: a resumed run goes through its iterations from the first on"""
         self._last: float | None = None
+        self._waiting = False
+        """Whether a request to send is in the queue: a server that is slow gets one after another"""
+        tracker.lacking.append(content.name)
 
     def log(self, due: Sequence[tuple[int, dict[str, float]]]) -> None:
         """Metrics of some steps; sent every other second."""
@@ -146,9 +177,10 @@ class Window:
         if self._last is None:
             # Not before the run is under way: importing MLflow would hold up actors that are starting.
             self._tracker.put(self._begin)
-        elif not due or time.monotonic() - self._last <= 2:
+        elif not due or self._waiting or time.monotonic() - self._last <= 2:
             return
         else:
+            self._waiting = True
             self._tracker.put(self._send)
         self._last = time.monotonic()
 
@@ -222,6 +254,7 @@ class Window:
     def _send(self) -> None:
         from mlflow.entities import Metric
 
+        self._waiting = False
         self._begin()
         while self._sent < len(self._rows):
             part = self._rows[self._sent : self._sent + BATCH]
@@ -236,14 +269,13 @@ class Window:
         # A study's values have the time of its beginning: those that a later session sends again are the same rows.
         self._rows += [(step, values, self._began) for step, values in left.metrics]
         self._send()
-        client = self._tracker.client
         if left.note is not None:
-            client.set_tag(self._run_id, "mlflow.note.content", left.note)
+            self._tracker.client.set_tag(self._run_id, "mlflow.note.content", left.note)
         for path in left.artifacts:
             folder = "figures" if path.suffix in (".png", ".pdf") else None
-            client.log_artifact(self._run_id, str(path), folder)
-        client.set_terminated(self._run_id, STATUS.get(status, "FAILED"), ended)
-        self._tracker.settled()
+            self._tracker.client.log_artifact(self._run_id, str(path), folder)
+        self._tracker.client.set_terminated(self._run_id, STATUS.get(status, "FAILED"), ended)
+        self._tracker.settled(self._content.name)
 
 
 def milliseconds() -> int:
