@@ -1,4 +1,4 @@
-"""What a study would do: its runs, their config, layout and memory, without starting anything."""
+"""What a study would do: its runs, their config, layout, memory and time, without starting anything."""
 
 from __future__ import annotations
 
@@ -11,39 +11,57 @@ from rich.table import Table
 from actors.layout import Node, plan
 from fnbandit import theory
 from fnbandit.capacity import memory
-from fnbandit.config import Config
 from fnbandit.environments import make_environment
 from fnbandit.memory import readable
-from workflows.settings import Settings
-from workflows.study import Study
+from workflows.estimates import measured_rates, run_seconds, study_seconds
+from workflows.progress import duration
+from workflows.study import Point, Study
 
 
 def describe(study: Study, console: Console) -> None:
     """List the runs of a study; of a single run, show everything."""
+    rates = measured_rates()
     if len(study.points) == 1:
-        _describe_run(study.points[0].config, study.settings, console)
-        return
-    console.print(f"{study.directory}: {len(study.points)} runs", soft_wrap=True)
-    table = Table("run", "agents", "memory")
-    for point in study.points:
-        needs = memory(point.config, make_environment(point.config))
-        table.add_row(point.path, str(point.config.agents), readable(needs.of(point.config.agents)))
-    console.print(table)
-
-
-def _describe_run(config: Config, settings: Settings, console: Console) -> None:
-    environment = make_environment(config)
-    resolved = theory.resolve(config, environment)
-    table = Table("field", "value", title="config", title_justify="left")
-    for name, value in dataclasses.asdict(resolved).items():
-        table.add_row(name, str(value))
-    console.print(table)
-    needs = memory(resolved, environment)
-    console.print(f"memory   {readable(needs.per_agent)} per agent, {readable(needs.shared)} shared in a process")
-    if settings.engine == "local":
-        console.print(f"layout   {config.agents} agents in this process, {readable(needs.of(config.agents))}")
-    elif settings.address or os.environ.get("RAY_ADDRESS"):
-        console.print("layout   decided when the cluster is joined")
+        config = theory.resolve(study.points[0].config, make_environment(study.points[0].config))
+        table = Table("field", "value", title="config", title_justify="left")
+        for name, value in dataclasses.asdict(config).items():
+            table.add_row(name, str(value))
     else:
-        here = Node(os.cpu_count() or 1, 0, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        console.print(f"layout   {plan(resolved, environment, settings.options(), [here])}")
+        console.print(f"{study.directory}: {len(study.points)} runs", soft_wrap=True)
+        table = Table("run")
+        for name in ("agents", "memory", "time on a core"):
+            table.add_column(name, justify="right")
+        for point in study.points:
+            seconds = run_seconds(point.config, make_environment(point.config), rates)
+            table.add_row(point.path, str(point.config.agents), readable(_memory(point)), duration(seconds))
+    console.print(table)
+    for line in plan_lines(study):
+        console.print(line, soft_wrap=True)
+    cores = os.cpu_count() or 1
+    where = "on one core of this machine" if study.settings.engine == "local" else f"on this machine's {cores} cores"
+    took = duration(study_seconds(study, rates, cores))
+    console.print(
+        f"time     about {took} {where}, by fnbandit/costs.py at this machine's rates; often off by a factor 2"
+    )
+
+
+def plan_lines(study: Study) -> list[str]:
+    """How much memory the largest run takes, and how its agents will sit."""
+    point = max(study.points, key=_memory)
+    environment = make_environment(point.config)
+    needs = memory(point.config, environment)
+    of = "" if len(study.points) == 1 else f" for the largest run, {point.path}"
+    each = f"{readable(needs.per_agent)} per agent, {readable(needs.shared)} shared in a process"
+    lines = [f"memory   {readable(_memory(point))}{of}: {each}"]
+    if study.settings.engine == "local":
+        several = "" if len(study.points) == 1 else ", one run after another"
+        return [*lines, f"layout   {point.config.agents} agents in this process{several}"]
+    if study.settings.address or os.environ.get("RAY_ADDRESS"):
+        return [*lines, "layout   decided when the cluster is joined"]
+    here = Node(os.cpu_count() or 1, 0, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    layout = plan(point.config, environment, study.settings.options(), [here], len(study.points))
+    return [*lines, f"layout   {layout}"]
+
+
+def _memory(point: Point) -> int:
+    return memory(point.config, make_environment(point.config)).of(point.config.agents)

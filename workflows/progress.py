@@ -167,6 +167,8 @@ class Progress:
     def picture(self) -> RenderableType:
         """What a terminal shows: a line per running run as far as there is room, then the whole study."""
         with self._lock:
+            if not self._running and not self._folded:
+                return Text(f"starting, {duration(time.monotonic() - self._began)}")
             if self._total == 1:
                 return self._lines() if self._running else Text()
             room = self._console.size.height - 3

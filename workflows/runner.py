@@ -18,12 +18,13 @@ import tomli_w
 from rich.console import Console
 
 from fnbandit.clock import make_clock
-from fnbandit.config import Config
 from fnbandit.environments import make_environment
 from fnbandit.errors import Interrupted
 from fnbandit.records import RecordWriter, aside, read_run, read_summary, write_summary
 from fnbandit.runs import Run
+from workflows.dry_run import plan_lines
 from workflows.engines import LocalEngine, make_engine
+from workflows.estimates import expected_work
 from workflows.extension import clear, extended
 from workflows.failures import Failure, command, resume_command, tell
 from workflows.locks import locked
@@ -50,6 +51,8 @@ def execute(study: Study, console: Console, overwrite: bool = False) -> int:
     """Run what is not finished of a study; the exit code."""
     engine = make_engine(study.settings)
     check(study, engine)
+    for line in plan_lines(study):
+        console.print(line, soft_wrap=True)
     with locked(study.directory):
         return _execute(joined(study, overwrite), engine, console)
 
@@ -65,7 +68,6 @@ def _execute(study: Study, engine: LocalEngine, console: Console) -> int:
     if todo:
         with ExitStack() as stack:
             stop = stack.enter_context(Stop())
-            stack.enter_context(engine)
             tracker = None
             if study.settings.tracking:
                 content = study_content(study, {"commit": git_commit()}) if len(study.points) > 1 else None
@@ -74,7 +76,7 @@ def _execute(study: Study, engine: LocalEngine, console: Console) -> int:
             status, left = "failed", None
             try:
                 work = sum(expected_work(point.config) for point in todo)
-                with Progress(console, len(study.points), work, finished) as progress:
+                with Progress(console, len(study.points), work, finished) as progress, engine:
                     failures = run_points(study, todo, engine, tracker, progress, stop)
                 left = report(study, console)
                 status = "failed" if failures else "finished"
@@ -107,11 +109,6 @@ def joined(study: Study, overwrite: bool) -> Study:
             confirm_runs(both, study)
             return both
     return study
-
-
-def expected_work(config: Config) -> float:
-    """What a run costs, relative to other runs: for the time that is left."""
-    return float(config.horizon * config.agents)
 
 
 def check(study: Study, engine: LocalEngine) -> None:

@@ -1,0 +1,93 @@
+"""How long runs will take, reckoned before they start: the cost model at rates that are measured in a moment."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from fnbandit.config import Config
+from fnbandit.costs import Rates, Work, iteration_work, round_work
+from fnbandit.environments import Environment, make_environment
+from fnbandit.registry import find, part_of
+from fnbandit.simulation import one_thread
+from workflows.study import Study
+
+OVER_IDEAL = 3.0
+"""Time over the ideal; `make bench` finds 2 to 4."""
+OVERHEAD, OVERHEAD_WITHOUT_NETWORK = 2.5e-3, 0.4e-3
+"""Seconds that an iteration takes however little there is to compute."""
+SAMPLED = 12
+"""Iterations at which the model is asked."""
+BETWEEN_ROUNDS = 20
+"""Iterations between two rounds where a trigger decides, which nobody knows before: a guess."""
+TYPICAL = Rates(double=3e10, single=6e10, stream=1e10)
+"""For comparing runs with each other"""
+
+
+def measured_rates() -> Rates:
+    """What one thread of this machine does, now, within a tenth of a second."""
+    with one_thread():
+        products = []
+        for dtype in (torch.float64, torch.float32):
+            a = torch.randn(400, 400, dtype=dtype)
+            products.append(2 * 400**3 / min(_timed(functools.partial(torch.mm, a, a)) for _ in range(4)))
+        source = torch.randn(3_000_000)
+        target = torch.empty_like(source)
+        copy = min(_timed(lambda: target.copy_(source)) for _ in range(4))
+    return Rates(double=products[0], single=products[1], stream=2 * source.numel() * 4 / copy)
+
+
+def _timed(action: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+@functools.cache
+def _seconds(config: Config, arms: int, dim: int, rates: Rates) -> float:
+    places = np.unique(np.linspace(1, config.horizon, SAMPLED).astype(int))
+    ideal = float(np.mean([_work(config, arms, dim, int(t)).seconds(rates) for t in places]))
+    overhead = OVERHEAD if "width" in part_of("algorithm", config.algorithm).fields else OVERHEAD_WITHOUT_NETWORK
+    return config.horizon * (OVER_IDEAL * ideal + overhead)
+
+
+def run_seconds(config: Config, environment: Environment, rates: Rates = TYPICAL) -> float:
+    """What a run takes on one core. Of algorithms that the model does not know, the like of theirs is taken."""
+    if config.training_steps == "theory":
+        config = config.replace(training_steps=Config.training_steps)
+    return _seconds(config.replace(seed=0), environment.arms, environment.dim, rates)
+
+
+def _work(config: Config, arms: int, dim: int, t: int) -> Work:
+    """An iteration, with its share of a round."""
+    algorithm = find("algorithm", config.algorithm)
+    if algorithm.communicates and algorithm.learns_on == "tangent features":
+        k = min(t, {"always": 1, "period": config.period}.get(config.trigger, BETWEEN_ROUNDS))
+        each = round_work(config, dim, config.agents, t, k)
+        return iteration_work(config, arms, dim, config.agents, t, k) + _scaled(each, 1 / k)
+    if "width" in part_of("algorithm", config.algorithm).fields:
+        alone = config.replace(agents=1, algorithm="fn-ucb-less-comm", trigger="always")
+        one = iteration_work(alone, arms, dim, 1, t, 1) + round_work(alone, dim, 1, t, 1)
+        return _scaled(one, config.agents)
+    rows = t if config.algorithm.startswith("kernel") else dim
+    return Work(double=2.0 * config.agents * arms * rows * rows)
+
+
+def _scaled(work: Work, factor: float) -> Work:
+    return Work(work.double * factor, work.single * factor, work.traffic * factor)
+
+
+def study_seconds(study: Study, rates: Rates, cores: int) -> float:
+    """What a study takes here: on Ray its runs share the cores, in this process they follow each other."""
+    times = [run_seconds(point.config, make_environment(point.config), rates) for point in study.points]
+    return sum(times) / (1 if study.settings.engine == "local" else cores)
+
+
+def expected_work(config: Config) -> float:
+    """What a run costs in comparison with others."""
+    return run_seconds(config, make_environment(config))
