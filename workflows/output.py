@@ -50,7 +50,8 @@ class Output:
 
     def write(self, text: str) -> int:
         if self._plain:
-            text = text.translate(PLAIN).encode("ascii", "replace").decode()
+            # As wide as it was, for tables.
+            text = text.replace(" ± ", "+/-").translate(PLAIN).encode("ascii", "replace").decode()
         if self.error is None:
             try:
                 self._stream.write(text)

@@ -139,7 +139,7 @@ class Progress:
         """A run has ended: its line goes, its work counts."""
         with self._lock:
             self._running.remove(bar)
-            self._folded += bar.work
+            self._folded += bar.work * (1 if status == "failed" else bar.share)
             self._finished += status == "finished"
             self._failed += status == "failed"
             if self._live is None and status == "finished":
