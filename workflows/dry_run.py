@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 
 from rich.console import Console
 from rich.table import Table
@@ -56,11 +57,18 @@ def plan_lines(study: Study) -> list[str]:
     if study.settings.engine == "local":
         several = "" if len(study.points) == 1 else ", one run after another"
         return [*lines, f"layout   {point.config.agents} agents in this process{several}"]
-    if study.settings.address or os.environ.get("RAY_ADDRESS"):
+    if study.settings.address or os.environ.get("RAY_ADDRESS") or joined():
         return [*lines, "layout   decided when the cluster is joined"]
     here = Node(os.cpu_count() or 1, 0, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    layout = plan(point.config, environment, study.settings.options(), [here], len(study.points))
+    config = theory.resolve(point.config, environment)
+    layout = plan(config, environment, study.settings.options(), [here], len(study.points))
     return [*lines, f"layout   {layout}"]
+
+
+def joined() -> bool:
+    """Whether this process is part of a cluster already."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized()
 
 
 def _memory(point: Point) -> int:

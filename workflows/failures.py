@@ -15,6 +15,7 @@ from fnbandit.errors import SimulationError, own_fault
 from workflows.output import errors
 from workflows.secrets import masked
 from workflows.study import Point, Study
+from workflows.trust import requests
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -65,7 +66,9 @@ def tell(study: Study, failures: Sequence[Failure]) -> None:
 
 def resume_command(study: Study) -> str:
     """What to type to go on with a study."""
-    return f"{command()} resume {shlex.quote(str(study.directory))}"
+    # Whoever has begun it trusts what it imports and where it writes.
+    trust = " --trust" if requests(study, {}) else ""
+    return f"{command()} resume {shlex.quote(str(study.directory))}{trust}"
 
 
 def command() -> str:

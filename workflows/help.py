@@ -32,7 +32,7 @@ GROUPS = {
     ),
     "communication": (
         "trigger", "threshold", "period", "round_budget", "aggregation", "trim", "server_momentum", "messages",
-        "message_bits",
+        "message_bits", "staleness", "async_gain",
     ),
     "simulated time": ("clock",),
     "theory": ("norm_bound", "noise_bound", "delta"),
