@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fnbandit.capacity import memory
 from fnbandit.config import Config
 from fnbandit.costs import Rates, Work, iteration_work, round_work
 from fnbandit.environments import Environment, make_environment
@@ -49,9 +50,9 @@ def _timed(action: Callable[[], Any]) -> float:
 
 
 @functools.cache
-def _seconds(config: Config, arms: int, dim: int, rates: Rates) -> float:
+def _seconds(config: Config, arms: int, dim: int, state: float, rates: Rates) -> float:
     places = np.unique(np.linspace(1, config.horizon, SAMPLED).astype(int))
-    ideal = float(np.mean([_work(config, arms, dim, int(t)).seconds(rates) for t in places]))
+    ideal = float(np.mean([_work(config, arms, dim, state, int(t)).seconds(rates) for t in places]))
     overhead = OVERHEAD if "width" in part_of("algorithm", config.algorithm).fields else OVERHEAD_WITHOUT_NETWORK
     return config.horizon * (OVER_IDEAL * ideal + overhead)
 
@@ -60,10 +61,11 @@ def run_seconds(config: Config, environment: Environment, rates: Rates = TYPICAL
     """What a run takes on one core. Of algorithms that the model does not know, the like of theirs is taken."""
     if config.training_steps == "theory":
         config = config.replace(training_steps=Config.training_steps)
-    return _seconds(config.replace(seed=0), environment.arms, environment.dim, rates)
+    state = memory(config, environment).per_agent
+    return _seconds(config.replace(seed=0), environment.arms, environment.dim, state, rates)
 
 
-def _work(config: Config, arms: int, dim: int, t: int) -> Work:
+def _work(config: Config, arms: int, dim: int, state: float, t: int) -> Work:
     """An iteration, with its share of a round."""
     algorithm = find("algorithm", config.algorithm)
     if algorithm.communicates and algorithm.learns_on == "tangent features":
@@ -74,8 +76,8 @@ def _work(config: Config, arms: int, dim: int, t: int) -> Work:
         alone = config.replace(agents=1, algorithm="fn-ucb-less-comm", trigger="always")
         one = iteration_work(alone, arms, dim, 1, t, 1) + round_work(alone, dim, 1, t, 1)
         return _scaled(one, config.agents)
-    rows = t if config.algorithm.startswith("kernel") else dim
-    return Work(double=2.0 * config.agents * arms * rows * rows)
+    # Whatever it is, it meets what it keeps once for every arm.
+    return Work(double=2 * config.agents * arms * state / 8)
 
 
 def _scaled(work: Work, factor: float) -> Work:
