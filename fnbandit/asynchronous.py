@@ -75,6 +75,9 @@ class Exchanges:
         self._queue: list[Event] = []
         """Uploads that have arrived and cannot be taken yet"""
         self._answers: list[Answer] = []
+        everyone = np.arange(config.agents)
+        self._least = clock.sending(everyone, float(server.statistics.cost(1, 0).bytes_up))
+        """Seconds of an upload of one row: none takes less"""
         self._versions = np.zeros(config.agents, dtype=np.int64)
         """Of V, as every agent has downloaded it last"""
 
@@ -122,7 +125,7 @@ class Exchanges:
             records.append(record)
             if event.iteration < self._config.horizon:
                 one, then = np.array([event.agent]), np.array([event.iteration + 1])
-                soonest = answer.time + sum(self._clock.iterations(one, then)) + self._clock.latency[one]
+                soonest = answer.time + sum(self._clock.iterations(one, then)) + self._least[one]
                 bound = min(bound, (float(soonest[0]), event.agent))
         return records
 

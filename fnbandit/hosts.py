@@ -18,6 +18,8 @@ from fnbandit.state import State, prefixed, unprefixed
 
 Moment = tuple[float, int]
 """Simulated seconds and an agent: what the server's order goes by"""
+FEW = 4
+"""One in so many agents is few"""
 NEVER: Moment = (math.inf, 0)
 
 
@@ -75,11 +77,17 @@ class Host:
         """Seconds since every agent's last exchange"""
         self.arrival = np.full(n, math.nan)
         """When the upload of an agent will arrive that has one ready"""
+        self.training, self.sending = np.zeros(n), np.zeros(n)
+        """Seconds of the training and of the message that such an upload takes"""
+        self.prepared = np.zeros(n, dtype=np.int64)
+        """1 for agents that have trained for it"""
         self.waiting = np.zeros(n, dtype=np.int64)
         """1 for agents whose upload the server has"""
         self.times = np.zeros((n, config.horizon))
         self.told = 0
         """Iterations whose trace has been told"""
+        self._least = clock.sending(self.numbers, float(group.statistics.cost(1, 0).bytes_up))
+        """Seconds of an upload of one row: none takes less"""
         self._bounds = np.zeros(n)
         self._plan(np.arange(n))
 
@@ -87,7 +95,7 @@ class Host:
         """When the uploads of agents can arrive at the earliest: after one more iteration."""
         more = self.group.done[agents] < self._horizon
         computing, away = self._clock.iterations(self.numbers[agents], self.group.done[agents] + 1)
-        soonest = self.now[agents] + (computing + away) + self._clock.latency[self.numbers[agents]]
+        soonest = self.now[agents] + (computing + away) + self._least[agents]
         self._bounds[agents] = np.where(more, soonest, math.inf)
 
     @property
@@ -112,16 +120,20 @@ class Host:
             self._plan(np.array([agent]))
 
     def advance(self) -> Ahead:
-        """Run until an upload is certain to be the next of this host, or nobody is under way."""
+        """Run until few agents are under way and an upload is certain to be the next of this host.
+
+        The more agents step and train together, the faster; what they do is the same.
+        """
         while True:
             under_way = self._under_way
             bound = self._bound(under_way, self._bounds)
             ready = np.flatnonzero(~np.isnan(self.arrival))
-            if not len(under_way) or self._bound(ready, self.arrival) < bound:
+            certain = self._bound(ready, self.arrival) < bound
+            if not len(under_way) or (certain and len(under_way) * FEW <= len(self.numbers)):
                 break
             self._step(under_way)
-        certain = [agent for agent in ready if (self.arrival[agent], self.numbers[agent]) < bound]
-        events = self._events(np.array(certain, dtype=np.int64))
+        first = [agent for agent in ready if (self.arrival[agent], self.numbers[agent]) < bound]
+        events = self._events(np.array(first, dtype=np.int64))
         left = np.flatnonzero(~np.isnan(self.arrival))
         start, end = self.told, int(self.group.done.min())
         self.told = end
@@ -137,8 +149,9 @@ class Host:
         self.away[agents] += away
         self.times[agents, group.done[agents] - 1] = self.now[agents]
         for agent in agents[fired]:
-            training, sending = self._before(int(agent))
-            self.arrival[agent] = self.now[agent] + training + sending
+            self.training[agent], self.sending[agent] = self._before(int(agent))
+            self.arrival[agent] = self.now[agent] + self.training[agent] + self.sending[agent]
+            self.prepared[agent] = 0
         self._plan(agents)
 
     def _before(self, agent: int) -> tuple[float, float]:
@@ -151,19 +164,21 @@ class Host:
     def _events(self, agents: np.ndarray) -> list[Event]:
         """The uploads of agents that have one ready."""
         group, events = self.group, []
-        seconds = [self._before(int(agent)) for agent in agents]
-        if len(agents):
-            group.train(agents)
-        for agent, (training, sending) in zip(agents.tolist(), seconds, strict=True):
+        if (self.prepared[agents] == 0).any():
+            # All that will upload: the more together, the faster.
+            due = np.flatnonzero(~np.isnan(self.arrival) & (self.prepared == 0))
+            group.train(due)
+            self.prepared[due] = 1
+        for agent in agents.tolist():
             done = int(group.done[agent])
             event = Event(
                 time=float(self.arrival[agent]),
                 agent=int(self.numbers[agent]),
                 iteration=done,
                 length=done - int(group.last[agent]),
-                computing=float(self.computing[agent]) + training,
+                computing=float(self.computing[agent] + self.training[agent]),
                 away=float(self.away[agent]),
-                sending=sending,
+                sending=float(self.sending[agent]),
                 upload=group.upload(agent),
             )
             events.append(event)
@@ -192,7 +207,7 @@ class Host:
         self._plan(np.arange(len(self.numbers)))
 
 
-HOST_NUMBERS = ("now", "computing", "away", "arrival", "waiting")
+HOST_NUMBERS = ("now", "computing", "away", "arrival", "training", "sending", "prepared", "waiting")
 
 
 EVENT_NUMBERS = {"time": float, "agent": int, "iteration": int, "length": int, "computing": float, "away": float,

@@ -59,7 +59,7 @@ def test_actors_killed_in_the_middle(ray_cluster, tmp_path):
 def test_a_run_goes_on_elsewhere(ray_cluster, tmp_path):
     """Begun in this process, gone on with on Ray, and the other way round."""
     whole = simulate(CONFIG)
-    interrupt(CONFIG, tmp_path / "a", 5)
+    interrupt(CONFIG, tmp_path / "a", 3)
     assert_same_times(whole, RayRun(CONFIG, options(2), Checkpointing(str(tmp_path / "a")), resume=True).result())
     run = RayRun(CONFIG, options(3), Checkpointing(str(tmp_path / "b"), **SELDOM))
     stream = run.segments()

@@ -11,8 +11,11 @@ from helpers import LIKE, assert_same, interrupt, rows
 
 from fnbandit import Config, simulate
 from fnbandit.covariance.versions import OwnRows, Versions, chunk_rows, room
+from fnbandit.network import Network
+from fnbandit.ragged_training import padded_lengths, train_ragged
 from fnbandit.records import read_run
 from fnbandit.runs import Checkpointing, LocalRun
+from fnbandit.training import train
 from workflows.command_line import main
 
 SMALL = {
@@ -91,7 +94,7 @@ def test_the_same_bits_in_any_grouping_and_after_a_resume(case, tmp_path):
     whole = simulate(config)
     assert len(whole.round_records) > 20
     grouped = simulate(config, groups=3)
-    interrupt(config, tmp_path, 7)
+    interrupt(config, tmp_path, 4)
     resumed = LocalRun(config, Checkpointing(str(tmp_path)), resume=True, groups=2).result()
     for other in (grouped, resumed):
         assert_same(whole, other)
@@ -152,3 +155,36 @@ def test_staleness_counts():
     alike, less = simulate(config), simulate(config.replace(staleness="polynomial"))
     assert max(r.staleness for r in alike.round_records) > 3
     assert not np.array_equal(alike.theta, less.theta)
+
+
+@pytest.mark.parametrize("optimizer", ["gd", "adam"])
+@pytest.mark.parametrize("loss", ["mean", "paper"])
+def test_training_histories_of_different_lengths_together(optimizer, loss):
+    """Each agent alone, by the code that trains agents with as many observations and steps; and the same bits."""
+    config = Config(dim=4, width=6, training_optimizer=optimizer, training_loss=loss, training_rate=0.002,
+                    training_fade=20.0, training_schedule="linear", network_dtype="float64")  # fmt: skip
+    network = Network(config, 4)
+    initial = network.initial_parameters(0)
+    counts, steps = np.array([17, 20, 32, 25]), np.array([6, 2, 9, 1])
+    there = (torch.arange(32) < torch.from_numpy(counts)[:, None]).double()
+    x, y = rows(4, network.padded_dim, 32) * there[:, None], rows(4, 32, seed=1) * there
+    start = initial + 0.1 * rows(4, len(initial), seed=2)
+    caution = torch.tensor([1.0, 0.5, 1.0, 0.25], dtype=torch.float64)
+
+    def together(agents):
+        index = np.array(agents)
+        return train_ragged(config, network, start[index], initial, x[index], y[index], counts[index], steps[index],
+                            caution[index])  # fmt: skip
+
+    whole = together([0, 1, 2, 3])
+    for agent, (count, step) in enumerate(zip(counts, steps, strict=True)):
+        one = slice(agent, agent + 1)
+        alone = train(config, network, start[one], initial, x[one, :, :count], y[one, :count], int(step), caution[one])
+        torch.testing.assert_close(whole.theta[one], alone.theta)
+        torch.testing.assert_close(whole.loss[one], alone.loss)
+    for agents in ([1], [2, 3], [3, 0]):
+        assert torch.equal(together(agents).theta, whole.theta[agents])
+
+
+def test_padded_lengths():
+    assert padded_lengths(np.array([1, 16, 17, 32, 33, 100, 512])).tolist() == [16, 16, 32, 32, 64, 128, 512]

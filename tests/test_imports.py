@@ -20,7 +20,7 @@ LAYERS = [
     {"fnbandit.fingerprints", "fnbandit.randomness", "fnbandit.slices", "fnbandit.state", "fnbandit.tree"},
     {"fnbandit.memory", "fnbandit.environments", "fnbandit.clock"},
     {"fnbandit.covariance", "fnbandit.network"},
-    {"fnbandit.rounds", "fnbandit.training"},
+    {"fnbandit.rounds", "fnbandit.training", "fnbandit.ragged_training"},
     {"fnbandit.algorithms"},
     {"fnbandit.results"},
     {"fnbandit.simulation", "fnbandit.timeline", "fnbandit.hosts"},

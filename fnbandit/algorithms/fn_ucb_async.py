@@ -18,6 +18,7 @@ from fnbandit.covariance.full import Full
 from fnbandit.environments import Environment
 from fnbandit.memory import Memory, precisions
 from fnbandit.network import Network, TangentFeatures
+from fnbandit.ragged_training import can_train, padded_lengths, train_ragged
 from fnbandit.rounds.exchange import AgentUpload, Download, Statistics
 from fnbandit.rounds.weights import make_weight
 from fnbandit.state import State, prefixed, unprefixed
@@ -155,36 +156,50 @@ class FNUCBAsynchronous(AsynchronousGroup):
         return steps_due(self.config, int(self.last_trained[agent]), t)
 
     def train(self, agents: np.ndarray) -> None:
-        """theta_i of agents that are about to upload; those with as long a history and as many steps together."""
-        steps = np.array([self.steps_of(int(agent)) for agent in agents])
-        self._steps[agents] = steps
-        for t, count in np.unique(np.stack([self.done[agents], steps], axis=1), axis=0):
-            if count:
-                some = agents[(self.done[agents] == t) & (steps == count)]
-                self._train(some, int(t), int(count))
+        """theta_i of agents that are about to upload; those with about as long a history together."""
+        self._steps[agents] = [self.steps_of(int(agent)) for agent in agents]
+        agents = agents[self._steps[agents] > 0]
+        lengths = padded_lengths(self.done[agents])
+        if not can_train(self.config):
+            lengths = agents
+        for length in np.unique(lengths):
+            self._train(agents[lengths == length])
 
-    def _train(self, agents: np.ndarray, t: int, steps: int) -> None:
-        index = self._index(agents)
+    def _train(self, agents: np.ndarray) -> None:
+        config, index, counts = self.config, self._index(agents), self.done[agents]
         starts = {"initial": self._theta_0.expand(len(agents), -1), "own": self.theta[index],
                   "aggregate": self.thetas[index]}  # fmt: skip
-        start = starts[self.config.training_start]
-        x = self._network.inputs(self.contexts[index, :t].to(self.network_dtype))
-        x = torch.nn.functional.pad(x, (0, 0, 0, self._network.padded_dim - x.shape[1]))
-        y = self.rewards[index, :t].to(self.network_dtype)
+        start = starts[config.training_start]
+        x, y = self._histories(index, counts)
         unit = self.theta.new_ones(len(agents), 1)
-        if self.config.reward_unit == "rms":
-            unit = root_mean_square(y)
+        if config.reward_unit == "rms":
+            unit = torch.cat([root_mean_square(own[None, :count]) for own, count in zip(y, counts, strict=True)])
             # theta_0 stands for a network in this unit, what has been trained for one in the rewards' own.
             known = {"initial": np.zeros(len(agents)), "own": self.last_trained[agents],
-                     "aggregate": self.trained[agents]}[self.config.training_start] > 0  # fmt: skip
+                     "aggregate": self.trained[agents]}[config.training_start] > 0  # fmt: skip
             start = torch.where(self._index(known)[:, None], self._network.scaled(start, 1 / unit), start)
             y = y / unit
-        trained = train(self.config, self._network, start, self._theta_0, x, y, steps, self.caution[index])
-        self.theta[index] = self._network.scaled(trained.theta, unit)
-        self.caution[index] = self.caution[index] * (1 - trained.diverged / 2)
-        self._losses[index] = (trained.loss * unit.flatten().square()).to(self._losses)
-        self._diverged[index] = trained.diverged.to(self._diverged)
-        self.last_trained[agents] = t
+        caution, steps = self.caution[index], self._steps[agents]
+        if can_train(config):
+            found = train_ragged(config, self._network, start, self._theta_0, x, y, counts, steps, caution)
+        else:
+            t = int(counts[0])
+            found = train(config, self._network, start, self._theta_0, x[..., :t], y[:, :t], int(steps[0]), caution)
+        self.theta[index] = self._network.scaled(found.theta, unit)
+        self.caution[index] = caution * (1 - found.diverged / 2)
+        self._losses[index] = (found.loss * unit.flatten().square()).to(self._losses)
+        self._diverged[index] = found.diverged.to(self._diverged)
+        self.last_trained[agents] = counts
+
+    def _histories(self, index: Tensor, counts: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Inputs [n', padded_dim, r] and rewards [n', r], 0 beyond an agent's own."""
+        length = min(int(padded_lengths(counts).max()), self.config.horizon)
+        more = int(padded_lengths(counts).max()) - length
+        there = self._index((np.arange(length) < counts[:, None]).astype(np.float64)).to(self.theta)
+        x = self._network.inputs(self.contexts[index, :length].to(self.network_dtype)) * there[:, None]
+        y = self.rewards[index, :length].to(self.network_dtype) * there
+        padding = (0, more, 0, self._network.padded_dim - x.shape[1])
+        return torch.nn.functional.pad(x, padding), torch.nn.functional.pad(y, (0, more))
 
     def complete(self, agent: int, upload: AgentUpload) -> AgentUpload:
         """Add theta_i, alpha_i and what V_local^-1 has lost."""
@@ -224,11 +239,12 @@ class FNUCBAsynchronous(AsynchronousGroup):
 
     def agent_tensors(self) -> list[str]:
         names = [*super().agent_tensors(), "_unit"]
-        return [*names, "alphas", "theta", "thetas", "caution", "means"] if self.config.use_local else names
+        local = ["alphas", "theta", "thetas", "caution", "means", "_losses", "_diverged"]
+        return [*names, *local] if self.config.use_local else names
 
     def agent_numbers(self) -> list[str]:
         names = super().agent_numbers()
-        return [*names, "trained", "last_trained", "uploaders"] if self.config.use_local else names
+        return [*names, "trained", "last_trained", "uploaders", "_steps"] if self.config.use_local else names
 
     def agent_state(self, agent: int) -> State:
         state = super().agent_state(agent)

@@ -20,8 +20,8 @@ from fnbandit.state import State
 
 
 def chunk_rows(parameters: int) -> int:
-    """Rows of a chunk: about p / 2, in whole tiles."""
-    return max(TILE, parameters // 2 // TILE * TILE)
+    """Rows of a chunk: about p, in whole tiles. Fewer would put agents on more bases, each with products of its own."""
+    return max(TILE, parameters // TILE * TILE)
 
 
 class Versions:
