@@ -56,6 +56,7 @@ def tuned(table: bool, algorithm: str) -> dict[str, Any]:
         "training_schedule": "linear",
         "training_decay": 0.1,
         "training_start": "aggregate",
+        "training_subsample": 0.5,
         "reward_unit": "rms",
         "weight": "earned",
         "exploration_global": 0.1,

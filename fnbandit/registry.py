@@ -35,13 +35,13 @@ TRAINING = ("training_optimizer", "training_loss", "training_steps", "training_r
             "training_fade", "training_decay", "training_start", "stop_training_after")  # fmt: skip
 NETWORKS = ("network", "width", "hidden_layers", "initialization", "network_dtype", *TRAINING)
 AUTOMATIC = ("training_effort", "training_cap", "training_least")
-UCB_B = (*TRAINING, *AUTOMATIC, "weight", "first_iteration_only", "aggregation", "server_momentum", "aggregate",
-         "exploration_local", "network_dtype")  # fmt: skip
+UCB_B = (*TRAINING, *AUTOMATIC, "training_subsample", "weight", "first_iteration_only", "aggregation",
+         "server_momentum", "aggregate", "exploration_local", "network_dtype")  # fmt: skip
 BOUNDS = ("norm_bound", "noise_bound", "delta")
 MATRICES = ("diagonal", "regularization", "statistics_dtype")
 ROUNDS = ("trigger", "messages", "exploration_global", *MATRICES)
-FEDERATED = (*NETWORKS, *ROUNDS, "weight", "first_iteration_only", "aggregation", "server_momentum",
-             "exploration_local", "use_global", "use_local", "aggregate", "reward_unit")  # fmt: skip
+FEDERATED = (*NETWORKS, "training_subsample", *ROUNDS, "weight", "first_iteration_only", "aggregation",
+             "server_momentum", "exploration_local", "use_global", "use_local", "aggregate", "reward_unit")  # fmt: skip
 ASYNCHRONOUS_LINEAR = ("trigger", "messages", "exploration_global", "regularization", "statistics_dtype")
 ASYNCHRONOUS = (*NETWORKS, *ASYNCHRONOUS_LINEAR, "weight", "first_iteration_only", "exploration_local", "use_global",
                 "use_local", "aggregate", "reward_unit", "staleness")  # fmt: skip
@@ -125,17 +125,20 @@ ENVIRONMENTS = {
 OWN_TABLE = Part("fnbandit.environments.tables:own", "table", "a classification table (.parquet or .csv)",
                  ("label", "standardization"))  # fmt: skip
 
+RARE = ("training_subsample",)
+"""Fields that matter where a round does not follow every iteration"""
 TRIGGERS = {
     "logdet": Part("fnbandit.rounds.triggers:LogDeterminant", "exact trigger",
-                   "(t - t_last) * log det ratio > D (Alg. 1, line 11)", ("threshold",)),
+                   "(t - t_last) * log det ratio > D (Alg. 1, line 11)", ("threshold", *RARE)),
     "diagonal": Part("fnbandit.rounds.triggers:DiagonalLogDeterminant", "diagonal trigger",
-                     "the same on the matrices' diagonals (the paper's experiments)", ("threshold",)),
+                     "the same on the matrices' diagonals (the paper's experiments)", ("threshold", *RARE)),
     "determinant": Part("fnbandit.rounds.triggers:Determinant", "det",
-                        "a determinant has grown by a factor of 1 + async_gain (He et al. 2022)", ("async_gain",)),
+                        "a determinant has grown by a factor of 1 + async_gain (He et al. 2022)",
+                        ("async_gain", *RARE)),
     "always": Part("fnbandit.rounds.triggers:Always", "always communicating", "a round in every iteration"),
-    "period": Part("fnbandit.rounds.triggers:Period", "", "a round every `period` iterations", ("period",)),
+    "period": Part("fnbandit.rounds.triggers:Period", "", "a round every `period` iterations", ("period", *RARE)),
     "budget": Part("fnbandit.rounds.triggers:Budget", "budget", "at most `round_budget` rounds, by log det gain",
-                   ("round_budget",)),
+                   ("round_budget", *RARE)),
 }  # fmt: skip
 
 WEIGHTS = {

@@ -158,6 +158,29 @@ def train(
     return Trained(*(torch.cat(values) for values in zip(*trained, strict=True)))
 
 
+def train_debiased(
+    config: Config, network: Network, start: Tensor, initial: Tensor, x: Tensor, y: Tensor, steps: int, caution: Tensor
+) -> Trained:
+    """`train`, less what the mean over agents gets wrong because each has seen little.
+
+    Networks that fit few observations each move less than all observations together would move them, and their mean
+    does, too. An agent that trains on n of its t observations as well, spread evenly, and takes
+        (theta_i - r theta_i^r) / (1 - r),  r = n / t
+    takes away the part of that which shrinks as 1 / t (Zhang et al. 2013); where both agree nothing changes.
+    """
+    whole = train(config, network, start, initial, x, y, steps, caution)
+    count = x.shape[2]
+    few = int(config.training_subsample * count)
+    if not few:
+        return whole
+    index = torch.arange(few, device=x.device) * count // few
+    part = train(config, network, start, initial, x[:, :, index], y[:, index], steps, caution)
+    share = few / count
+    theta = (whole.theta - share * part.theta) / (1 - share)
+    sane = (whole.diverged + part.diverged == 0)[:, None]
+    return whole._replace(theta=theta.where(sane, whole.theta))
+
+
 def _train(
     config: Config, network: Network, start: Tensor, x: Tensor, y: Tensor, caution: Tensor, initial: Tensor, steps: int
 ) -> Trained:

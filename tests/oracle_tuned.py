@@ -49,13 +49,20 @@ class Agent(oracle.Agent):
         return alpha
 
     def trained(self, t):
-        """Line 14, where steps are due."""
+        """Line 14, where steps are due; after an epoch of several iterations with a subsample's part taken away."""
         steps = self.steps(t)
-        return self.adam(steps) if steps else self.theta
+        if not steps:
+            return self.theta
+        theta, few = self.adam(steps, range(t)), math.floor(self.config.training_subsample * t)
+        if few == 0 or t == self.t_last + 1:
+            return theta
+        part = self.adam(steps, [math.floor(k * t / few) for k in range(few)])
+        return (theta - few / t * part) / (1 - few / t)
 
     def ratio(self, V_local_inverse):
-        """Line 15: what the server makes alpha of."""
-        return self.errors if self.config.weight == "earned" else super().ratio(V_local_inverse)
+        """Line 15: what the server makes alpha of, and the length of the epoch."""
+        length = len(self.rewards) - self.t_last
+        return np.array([*self.errors, length]) if self.config.weight == "earned" else super().ratio(V_local_inverse)
 
     def steps(self, t):
         """How many steps are due in iteration t."""
@@ -66,10 +73,11 @@ class Agent(oracle.Agent):
         due = math.floor(self.config.training_effort * math.log(t / self.last_trained))
         return 0 if due < self.config.training_least else min(due, self.config.training_cap)
 
-    def adam(self, steps):
-        """theta_i after so many steps of Adam, its moments from zero."""
+    def adam(self, steps, used):
+        """theta_i after so many steps of Adam, its moments from zero, on the observations that are used."""
         x, y = torch.from_numpy(np.array(self.contexts)), torch.from_numpy(np.array(self.rewards))
         unit = float((y**2).mean()) ** 0.5 if self.config.reward_unit == "rms" else 1.0
+        x, y = x[list(used)], y[list(used)]
         starts = {"initial": self.theta_0, "own": self.theta, "aggregate": self.theta_sync}
         theta = starts[self.config.training_start].clone()
         last_layer = slice(len(theta) - self.config.width - (self.config.network == "standard"), None)
@@ -107,14 +115,17 @@ class Agent(oracle.Agent):
 class Server(oracle.Server):
     def __init__(self, config, p0):
         super().__init__(config, p0)
-        self.earned = config.weight == "earned"
+        self.earned, self.rounds = config.weight == "earned", 0
 
     def round(self, uploads):
         if not self.earned:
             return super().round(uploads)
         broadcast = super().round([replace(upload, alpha=0.0) for upload in uploads])
-        errors = np.mean([upload.alpha for upload in uploads], axis=0)
-        broadcast.alpha = min(1.0, 2 * (errors[0] / errors[1]) ** 2) if errors[1] > 0 else 0.0
+        e_a, e_b, length = np.mean([upload.alpha for upload in uploads], axis=0)
+        broadcast.alpha = min(1.0, 2 * (e_a / e_b) ** 2) if e_b > 0 else 0.0
+        self.rounds += 1
+        if length > 1:
+            broadcast.alpha = max(0.5, min(broadcast.alpha, self.rounds / 8))
         return broadcast
 
 

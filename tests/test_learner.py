@@ -9,9 +9,10 @@ import torch
 from fnbandit import Config, simulate
 from fnbandit.environments import make_environment
 from fnbandit.network import Network
+from fnbandit.rounds.triggers import Moment
 from fnbandit.rounds.weights import Earned
 from fnbandit.runs import Checkpointing, LocalRun, precision_warning
-from fnbandit.training import rates, steps_due, train
+from fnbandit.training import rates, steps_due, train, train_debiased
 
 ADAM = {"training_optimizer": "adam", "training_rate": 0.01, "network_dtype": "float64"}
 
@@ -116,6 +117,39 @@ def test_earned_weight_by_hand():
     assert float(weight.combine(torch.tensor([[1.0, 2.0], [3.0, 2.0]]))) == 1.0
     assert float(weight.at(6, 5, broadcast)) == pytest.approx(0.5 * 2 * (1.9 / 8.1) ** 2)
     assert weight.at(6, 0, 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("errors", "iteration", "rounds", "expected"),
+    [
+        ([1.0, 8.0], 8, 20, 2 / 64),  # a round in every iteration: the errors decide
+        ([1.0, 8.0], 9, 20, 0.5),  # after two iterations: at least a half
+        ([3.0, 2.0], 9, 2, 0.5),  # the third round: no more than that
+        ([3.0, 2.0], 9, 5, 0.75),  # the sixth of eight
+        ([3.0, 2.0], 9, 7, 1.0),
+        ([3.0, 2.0], 8, 2, 1.0),
+    ],
+)
+def test_earned_weight_after_long_epochs(errors, iteration, rounds, expected):
+    weight = Earned(Config(weight="earned"))
+    moment = Moment(iteration=iteration, last_round=7, rounds=rounds)
+    assert float(weight.combine(torch.tensor([errors, errors]), moment)) == pytest.approx(expected)
+
+
+def test_a_subsample_takes_away_what_shrinks_with_the_history():
+    """Both trainings for themselves, put together; where both agree, as from a perfect start, nothing moves."""
+    config = Config(training_rate=0.05, dim=5, width=6, network_dtype="float64", training_subsample=0.5)
+    network, x, contexts, rewards = history(config, 2, 7)
+    theta_0 = network.initial_parameters(0)
+    start, calm = theta_0.repeat(2, 1), torch.ones(2, dtype=torch.float64)
+    whole = train(config, network, start, theta_0, x, rewards, 9).theta
+    part = train(config, network, start, theta_0, x[:, :, [0, 2, 4]], rewards[:, [0, 2, 4]], 9).theta
+    found = train_debiased(config, network, start, theta_0, x, rewards, 9, calm).theta
+    torch.testing.assert_close(found, whole + 3 / 4 * (whole - part))
+    perfect = config.replace(training_decay=0.0)
+    told = network.predict(theta_0, network.inputs(contexts))
+    found = train_debiased(perfect, network, start, theta_0, x, told, 9, calm).theta
+    torch.testing.assert_close(found, start)
 
 
 @pytest.mark.parametrize("trigger", ["logdet", "diagonal", "always"])

@@ -12,7 +12,7 @@ BASE = {
     "dim": 4, "arms": 3, "width": 6, "agents": 3, "horizon": 40, "noise": 0.05, "network_dtype": "float64",
     "training_optimizer": "adam", "training_rate": 0.02, "training_steps": "auto", "training_effort": 60.0,
     "training_cap": 25, "training_least": 4, "training_schedule": "linear", "training_fade": 20.0,
-    "training_decay": 0.3, "weight": "earned", "ramp": 10, "reward_unit": "rms",
+    "training_decay": 0.3, "weight": "earned", "ramp": 10, "reward_unit": "rms", "training_subsample": 0.5,
     "exploration_global": 0.3, "exploration_local": 0.2, "threshold": 4.0,
 }  # fmt: skip
 CASES = [

@@ -72,7 +72,8 @@ OTHERS = {
     "first_iteration_only": True, "initialization": "normal", "network_dtype": "float64", "server_momentum": 0.5,
     "stop_training_after": 5, "training_cap": 7, "training_decay": 2.0, "training_effort": 9.0, "training_fade": 3.0,
     "training_least": 3, "training_loss": "paper", "training_optimizer": "adam", "training_rate": 0.02,
-    "training_schedule": "linear", "training_start": "initial", "training_steps": 3, "weight": "constant",
+    "training_schedule": "linear", "training_start": "initial", "training_steps": 3, "training_subsample": 0.5,
+    "weight": "constant",
 }  # fmt: skip
 
 

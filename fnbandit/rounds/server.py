@@ -37,7 +37,7 @@ class Server:
             news=None if news is None else self._account.combine(news),
             sum_of_moments=None if moments is None else shared.estimate.sum_of_moments + moments,
             theta=self._aggregated(totals.get("theta")),
-            weight=self._weight.combine(torch.cat(weights)) if weights else 0.0,
+            weight=self._weight.combine(torch.cat(weights), shared.moment(iteration)) if weights else 0.0,
             inverses=inverses,
             trained=uploads[0].trained,
         )

@@ -13,6 +13,7 @@ from fnbandit.covariance import Covariance, Lift
 from fnbandit.environments import Environment
 from fnbandit.memory import Memory, precisions
 from fnbandit.registry import made
+from fnbandit.rounds.triggers import Moment
 from fnbandit.slices import few_at_once
 from fnbandit.state import State
 
@@ -55,8 +56,11 @@ class Weight:
         """alpha_i of every agent, [n] (Alg. 1, line 15)."""
         return None
 
-    def combine(self, weights: Tensor) -> Tensor:
-        """What the server broadcasts for all agents' alpha_i, [N]: the least (Alg. 2, line 5)."""
+    def combine(self, weights: Tensor, moment: Moment | None = None) -> Tensor:
+        """What the server broadcasts for all agents' alpha_i, [N]: the least (Alg. 2, line 5).
+
+        `moment` is the round's; None where agents exchange one by one.
+        """
         return weights.min()
 
     def memory(self, environment: Environment) -> Memory:
@@ -88,8 +92,11 @@ class Earned(Weight):
     Every agent keeps discounted sums of the squared errors that the two means make on the rewards of the arms it
     pulls, before it sees them: e_a of UCB^a's, e_b of the network's. It uploads both; the server averages them, and
         alpha = min(1, (t - 1) / ramp) * min(1, 2 (e_a / e_b)^2):
-    a network counts in full once its squared error is at most sqrt(2) times the other's. alpha is 0 before the
-    first round (Alg. 1, line 1), and stays on its device.
+    a network counts in full once its squared error is at most sqrt(2) times the other's. These errors are of the
+    network that the round replaces, on arms that UCB^a has chosen, whose rewards are much alike. After an epoch of
+    several iterations they say little: the new network may be much better, and a young one looks better than it is.
+    There the last factor is kept between 1/2, where a network that knows nothing does little harm, and the larger of
+    1/2 and r / 8 in the r-th round. alpha is 0 before the first round (Alg. 1, line 1), and stays on its device.
     """
 
     numbers = 2
@@ -97,6 +104,9 @@ class Earned(Weight):
     discount = 0.9
     """By which an error counts less with every iteration"""
     margin = 2.0
+    half = 0.5
+    mature = 8
+    """Rounds after which networks may count in full"""
 
     def at(self, iteration: int, last_round: int, broadcast: Tensor | float) -> Tensor | float:
         return broadcast * min(1.0, (iteration - 1) / self._config.ramp)
@@ -119,11 +129,14 @@ class Earned(Weight):
         self._recent = []
         return self._errors
 
-    def combine(self, weights: Tensor) -> Tensor:
-        """min(1, 2 (e_a / e_b)^2) of the means over agents, for weights [N, 2]."""
+    def combine(self, weights: Tensor, moment: Moment | None = None) -> Tensor:
+        """2 (e_a / e_b)^2 of the means over agents, for weights [N, 2], within its bounds."""
         from_global, from_local = weights.mean(0)
         ratio = from_global / from_local.clamp(min=torch.finfo(weights.dtype).tiny)
-        return (self.margin * ratio.square()).clamp(max=1.0)
+        low, high = 0.0, 1.0
+        if moment is not None and moment.iteration > moment.last_round + 1:
+            low, high = self.half, min(1.0, max(self.half, (moment.rounds + 1) / self.mature))
+        return (self.margin * ratio.square()).clamp(min=low, max=high)
 
     def state(self) -> State:
         return {"errors": self._errors}
