@@ -23,6 +23,7 @@ from ray._private import worker as ray_worker
 
 from actors.listening import background
 from actors.options import Options
+from fnbandit.errors import SimulationError
 
 SHUTDOWN_SECONDS = 6.0
 """How long Ray may take to shut down; it waits without end for a raylet that has stopped."""
@@ -81,17 +82,21 @@ def started() -> Iterator[None]:
     folder = tempfile.mkdtemp(prefix="ray-", dir=os.environ.get("RAY_TMPDIR") or "/tmp")
     processes: dict[str, int] = {}
     try:
-        with own_signals(), loopback():
-            # "local", because without an address Ray joins any cluster that this machine remembers, dead ones too.
-            ray.init(
-                address="local",
-                num_cpus=os.cpu_count(),
-                object_store_memory=max(store, 80_000_000),
-                include_dashboard=False,
-                _node_ip_address="127.0.0.1",
-                _temp_dir=f"{folder}/ray",
-                **QUIET,
-            )
+        try:
+            with own_signals(), loopback():
+                # "local", because without an address Ray joins any cluster that this machine remembers, dead ones too.
+                ray.init(
+                    address="local",
+                    num_cpus=os.cpu_count(),
+                    object_store_memory=max(store, 80_000_000),
+                    include_dashboard=False,
+                    _node_ip_address="127.0.0.1",
+                    _temp_dir=f"{folder}/ray",
+                    **QUIET,
+                )
+        except Exception as error:  # Ray raises plain ones, too.
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise SimulationError(f"Ray does not start on this machine: {first}") from None
         node: Any = ray_worker._global_node
         processes = {kind: process.pid for kind, process in node.live_processes()}
         yield
