@@ -42,7 +42,7 @@ def test_an_experiment_file_gives_configs(path):
         preset = fields.pop("preset")
         full = Config.preset(preset, **fields)
         assert full.horizon == 5000 or not paper
-        small = {name: value for name, value in quick.items() if name not in ("seeds", "caption", "preset")}
+        small = {name: value for name, value in quick.items() if name not in ("seeds", "caption", "preset", "curve")}
         assert Config.preset(quick.get("preset", preset), **{**fields, **small}).horizon < 500
         if full.algorithm.startswith(("linear", "kernel")):
             assert (full.regularization, full.exploration_global, full.agents) == (1.0, 0.1, 1)

@@ -24,9 +24,12 @@ import fnbandit
 from fnbandit import Config, read_run
 from fnbandit.runs import Checkpointing
 from workflows.command_line import main
-from workflows.story import study_metrics
-from workflows.tally import STEPS, Tally
-from workflows.tracking import Content, Tracker
+from workflows.settings import Settings
+from workflows.stores import store_uri
+from workflows.story import run_content, study_content, study_metrics
+from workflows.study import Point, Study
+from workflows.tally import SELDOM, STEPS, Tally
+from workflows.tracking import Content, Outcome, Tracker
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow's own warnings, of which there are many
 
@@ -331,6 +334,31 @@ def test_what_failed_on_the_way_is_sent_at_the_end(tmp_path, monkeypatch):
     assert len(failures) == 2
     client = client_of(f"sqlite:///{tmp_path}/mlflow.db")
     check_run(client, runs_of(client)[0], read_run("here"))
+
+
+def test_tracking_takes_under_a_second_a_run(tmp_path):
+    """Of this process, by its own clock: other processes' load does not count. The store's opening is left out."""
+    points = [Point(f"seed={seed}", Config(agents=2, horizon=500, seed=seed)) for seed in range(9)]
+    study = Study("big", tmp_path / "big", points, Settings())
+    facts = {"commit": "c", "device": "cpu", "engine": "local", "versions": {"torch": "2"}}
+    tracker = Tracker(store_uri(), "fnbandit", study_content(study, facts), study.directory)
+    ready, began = threading.Event(), 0.0
+    for point in points:
+        window = tracker.run(run_content(study, point, point.config, facts), study.directory / point.path)
+        for step in range(1, 501):
+            side = dict.fromkeys(("regret_now", "alpha", "loss", "steps", "seconds"), 1.0) if step % SELDOM == 0 else {}
+            window.log([(step, {"regret": float(step), "rounds": float(step), "bytes": float(step), **side})])
+        window.finish("finished", Outcome())
+        if point is points[0]:
+            tracker.put(ready.set)
+            assert ready.wait(120)
+            began = time.process_time()
+    tracker.close("finished")
+    assert (time.process_time() - began) / (len(points) - 1) < 1
+    client = client_of(store_uri())
+    _, children = parent_and_children(client)
+    assert len(children) == 9
+    assert {len(client.get_metric_history(run.info.run_id, "regret")) for run in children} == {500}
 
 
 def test_metrics_are_thinned():

@@ -26,8 +26,9 @@ def experiment(name: str, quick: bool, seeds: int | None, settings: Settings) ->
     file = tomllib.loads((FOLDER / f"{name}.toml").read_text())
     smaller, curves, title, caption = (file.pop(key) for key in ("quick", "curve", "title", "caption"))
     quick_caption = smaller.pop("caption")
+    quick_curves = smaller.pop("curve", curves)
     if quick:
-        title, caption = f"{title} (quick, T={smaller['horizon']})", quick_caption
+        title, caption, curves = f"{title} (quick, T={smaller['horizon']})", quick_caption, quick_curves
     points: list[Point] = []
     for curve in curves:
         fields = file | curve | (smaller if quick else {})

@@ -14,8 +14,8 @@ from urllib.parse import quote, urlencode
 from workflows.settings import Settings
 
 COLUMNS = {
-    "attributes.`Run Name`": 180, "runDateAndNestInfo": 120, "metrics.`regret`": 80, "metrics.`rounds`": 70,
-    "metrics.`bytes`": 105, "params.`agents`": 68, "params.`threshold`": 80, "params.`seed`": 56,
+    "attributes.`Run Name`": 180, "runDateAndNestInfo": 112, "metrics.`regret`": 78, "metrics.`rounds`": 68,
+    "metrics.`bytes`": 100, "params.`agents`": 66, "params.`threshold`": 76, "params.`seed`": 56,
 }  # fmt: skip
 """What the table of runs shows, with widths in pixels that leave room for MLflow's side panels at 1440"""
 IDENTITY = "mlflow.json"
