@@ -106,7 +106,7 @@ class Exchanges:
             if count > 0:
                 start, self.delivered = self.delivered, self.delivered + count
                 theta = self.server.theta.cpu().numpy() if finished and self.server.theta is not None else None
-                trace = side_by_side([part(trace, 0, count) for trace in told])
+                trace = side_by_side([part(trace, 0, count) for trace in told], self._clock.shown)
                 told = [part(trace, count, None) for trace in told]
                 before = self.server.exchanges - len(records)
                 seconds = time.perf_counter() - began
@@ -194,8 +194,8 @@ def after(one: Trace, other: Trace) -> Trace:
     return Trace(*(np.concatenate(both) for both in zip(vars(one).values(), vars(other).values(), strict=True)))
 
 
-def side_by_side(traces: list[Trace]) -> Trace:
+def side_by_side(traces: list[Trace], clocked: bool) -> Trace:
     """Traces of hosts in agent order; alpha is the mean over agents, each of which has its own."""
     columns = [np.concatenate(all_, axis=1) for all_ in zip(*(vars(trace).values() for trace in traces), strict=True)]
     arms, rewards, regret, weight, times = columns
-    return Trace(arms, rewards, regret, weight.mean(1), times)
+    return Trace(arms, rewards, regret, weight.mean(1), times if clocked else None)

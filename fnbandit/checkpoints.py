@@ -25,6 +25,7 @@ import safetensors
 import safetensors.torch
 
 from fnbandit.algorithms.base import Trace
+from fnbandit.clock import make_clock
 from fnbandit.config import Config
 from fnbandit.fingerprints import Fingerprint
 from fnbandit.results import QUANTITIES, Round, Segment, Times
@@ -91,7 +92,8 @@ class Snapshot:
             agents = range(self.config.agents)
             return np.stack([self.agents[f"{agent}.{name}"][: self.iteration].numpy() for agent in agents], axis=1)
 
-        trace = Trace(column("arms"), column("rewards"), column("regret"), self.weight, column("times"))
+        times = column("times") if make_clock(self.config).shown else None
+        trace = Trace(column("arms"), column("rewards"), column("regret"), self.weight, times)
         return Segment(0, self.iteration, trace, None, 0.0, events=tuple(self.rounds))
 
 

@@ -42,6 +42,7 @@ from workflows.curves import (
 from workflows.grouping import FIELD_NAMES, group
 from workflows.naming import context
 from workflows.sheet import STYLE, Sheet, note, plain, style
+from workflows.time_figures import regret_against_time, time_spent
 
 POINTS = 1000
 """Points of a curve at most"""
@@ -59,7 +60,7 @@ class Drawing:
     def __init__(self, runs: Sequence[RunRecord], title: str | None, published: Mapping[str, float]) -> None:
         self.groups = group(runs)
         self._title, self._published = title, published
-        self._line = context(runs) if runs else ""
+        self.line = context(runs) if runs else ""
         self.places = places(self.groups)
         self._numbers = style_numbers(self.groups)
 
@@ -70,7 +71,7 @@ class Drawing:
         at = {label: self.places.get(label, Place("", label)) for label in curves}
         names = list(dict.fromkeys(place.panel for place in at.values()))
         columns = min(len(names), 3)
-        sheet = Sheet(-(-len(names) // columns) + below, columns, self._title, self._line, stacked=len(names) == 1)
+        sheet = Sheet(-(-len(names) // columns) + below, columns, self._title, self.line, stacked=len(names) == 1)
         lines: dict[str, Line2D] = {}
         marked = False
         for axis, panel in zip(sheet.axes, names, strict=False):
@@ -154,7 +155,7 @@ class Drawing:
         if not any(len(one.runs) > 1 for one in found.values()):
             return None
         over: set[str] = set()
-        sheet = Sheet(len(panels), 1, self._title, self._line, stacked=True)
+        sheet = Sheet(len(panels), 1, self._title, self.line, stacked=True)
         marked = False
         for axis, (words, names) in zip(sheet.axes, panels.items(), strict=True):
             lines, means = [], []
@@ -188,7 +189,7 @@ class Drawing:
         points = {label: (Total.of(runs, BYTES).mean, Total.of(runs, ("regret",))) for label, runs in groups.items()}
         if not any(sent for sent, _ in points.values()):
             return None
-        sheet = Sheet(1, 1, self._title, self._line, stacked=True)
+        sheet = Sheet(1, 1, self._title, self.line, stacked=True)
         (axis,) = sheet.axes
         lines = []
         for name in dict.fromkeys(self.places[label].name for label in points):
@@ -267,6 +268,8 @@ def figures(
             panels = {"communication rounds": ["rounds"], "bytes sent": BYTES}
             drawn[f"rounds-against-{field}"] = drawing.against(field, panels)
         drawn["regret-against-bytes"] = drawing.against_bytes()
+        drawn["regret-against-time"] = regret_against_time(drawing.groups, title, drawing.line)
+        drawn["time"] = time_spent(drawing.groups, title, drawing.line)
         drawn["rounds"] = drawing.rounds()
         drawn["weight"] = drawing.weight()
     return {name: figure for name, figure in drawn.items() if figure is not None}

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from fnbandit.clock import make_clock
 from fnbandit.config import Config
 from fnbandit.registry import find
-from fnbandit.results import QUANTITIES, Segment, standard_error
+from fnbandit.results import QUANTITIES, TIMES, Segment, standard_error
 
+SPENT = TIMES[1:]
 STEPS = 500
 """Values per metric, at the most."""
 SELDOM = 5
@@ -30,6 +32,11 @@ class Tally:
         self.messages_up = self.messages_down = 0
         self.numbers_up = self.numbers_down = 0
         self.bytes_up = self.bytes_down = 0
+        self.clocked = make_clock(config).shown
+        self.simulated_seconds = 0.0
+        """Of the slowest agent"""
+        self.spent = dict.fromkeys(SPENT, 0.0)
+        """Simulated seconds per agent"""
         self.quantities: dict[str, float] = {}
         """Of the last round"""
         self._communicates = find("algorithm", config.algorithm).communicates
@@ -49,12 +56,20 @@ class Tally:
             for name, value in vars(record.cost).items():
                 setattr(self, name, getattr(self, name) + value)
             self.quantities = record.quantities
+            if record.times is not None:
+                share = 1 if record.agent is None else 1 / self.config.agents
+                for name in SPENT:
+                    self.spent[name] += share * getattr(record.times, name)
         self.iterations = segment.end
+        if trace.time is not None:
+            self.simulated_seconds = float(trace.time[-1].max())
         due = []
         for iteration in range(segment.start + 1, segment.end + 1):
             if iteration % self.step == 0 or iteration == self.config.horizon:
                 place = iteration - segment.start - 1
                 metrics = {"regret": float(cumulative[place])}
+                if trace.time is not None:
+                    metrics["simulated_seconds"] = float(trace.time[place].mean())
                 metrics |= self._communication() if iteration == segment.end else before
                 if iteration % (self.step * SELDOM) == 0 or iteration == self.config.horizon:
                     metrics |= {"regret_now": float(mean[place]), "alpha": float(trace.weight[place])}
@@ -84,5 +99,6 @@ class Tally:
         names = ("iterations", "regret", "rounds", "messages_up", "messages_down", "numbers_up", "numbers_down",
                  "bytes_up", "bytes_down", "seconds")  # fmt: skip
         return {name: getattr(self, name) for name in names} | {
-            "regret_standard_error": float(standard_error(self.per_agent))
+            "regret_standard_error": float(standard_error(self.per_agent)),
+            **({"simulated_seconds": self.simulated_seconds, "simulated": self.spent} if self.clocked else {}),
         }

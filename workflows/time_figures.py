@@ -11,15 +11,15 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from fnbandit.records import RunRecord
-from fnbandit.results import standard_error
+from fnbandit.results import TIMES, standard_error
 from workflows.curves import Groups
 from workflows.grouping import described, differing, shared_settings
 from workflows.sheet import COLOURS, Sheet, note, plain, style
 
+SPENT = TIMES[1:]
 POINTS = 200
 PANELS = ("environment", "agents", "clock", "speed_spread", "slow_share")
 """Fields by which a study with clocks is split into panels"""
-SPENT = ("computing", "waiting", "sending", "away")
 
 
 def has_time(run: RunRecord) -> bool:

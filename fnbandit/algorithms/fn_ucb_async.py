@@ -34,6 +34,7 @@ class FNUCBAsynchronous(AsynchronousGroup):
     """
 
     learns_on = "tangent features"
+    averages_inverses = True
 
     def __init__(self, config: Config, environment: Environment, agents: range, shared: Any = None) -> None:
         super().__init__(config, environment, agents, shared)
