@@ -18,7 +18,15 @@ EXPERIMENTS = sorted((Path(workflows.__file__).parent / "experiments").glob("*.t
 def test_all_figures_of_the_paper_have_a_file():
     names = ["fig1a", "fig1b", "fig1c", "fig1d", "fig2a", "fig2b", "fig2c", "fig2d", "fig3a", "fig3b"]
     names += ["fig4a", "fig4b", "fig4c", "fig4d", "fig5", "fig6a", "fig6b"]
-    ours = ["scale-cosine", "scale-square", "tune-functions", "tune-tables", "tuned-cosine", "tuned-square"]
+    ours = [
+        "scale-cosine",
+        "scale-square",
+        "stragglers",
+        "tune-functions",
+        "tune-tables",
+        "tuned-cosine",
+        "tuned-square",
+    ]
     assert [path.stem for path in EXPERIMENTS] == names + ours
 
 
