@@ -8,17 +8,19 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import LIKE, assert_same, rows
+from helpers import LIKE, assert_same, interrupt, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.agents import packed
 from fnbandit import Config, simulate
 from fnbandit.algorithms.federated import FederatedGroup
+from fnbandit.checkpoints import CheckpointStore
 from fnbandit.covariance import full
 from fnbandit.covariance.full_estimate import FullEstimate
 from fnbandit.covariance.squares import square, sum_of_squares, symmetric
 from fnbandit.environments import make_environment
+from fnbandit.runs import Checkpointing, LocalRun
 from fnbandit.simulation import aligned, make_group, round_of, split
 from fnbandit.tree import LEAF, Sum, everyone, vectors
 
@@ -184,6 +186,13 @@ def test_how_many_agents_are_worked_on_at_once_does_not_matter(monkeypatch, arms
     # 8 bytes x arms x 21 parameters: five agents, or seven.
     monkeypatch.setattr("fnbandit.slices.WORKSPACE", 8 * 21 * 21)
     assert_same(whole, simulate(config))
+
+
+def test_the_servers_account_survives_a_checkpoint(tmp_path):
+    config = Config(agents=20, horizon=15, trigger="period", period=3, dim=2, width=4, ramp=6)
+    interrupt(config, tmp_path, segments=3)
+    assert "account.whole" in CheckpointStore(str(tmp_path)).latest().server
+    assert_same(LocalRun(config, Checkpointing(str(tmp_path)), resume=True).result(), simulate(config))
 
 
 def test_groups_end_where_subtrees_do_if_that_is_nearly_even():
