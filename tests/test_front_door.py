@@ -83,6 +83,17 @@ def test_a_sweep_is_extended_or_told_what_differs(tmp_path, capsys):
     assert read_run("here/agents=1/seed=0").summary["config"]["noise"] == 0.5
 
 
+def test_a_study_with_a_relative_table_is_resumed_from_anywhere(tmp_path, monkeypatch):
+    rows = "".join(f"{i % 7 / 7},{i % 5 / 5},{'ab'[i % 2]}\n" for i in range(40))
+    (tmp_path / "table.csv").write_text(f"x,y,class\n{rows}")
+    assert main(["run", "--environment", "table.csv", *SMALL, "--out", "here"]) == 0
+    (tmp_path / "here" / "summary.json").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["resume", str(tmp_path / "here")]) == 0
+    assert read_run(tmp_path / "here").summary["config"]["environment"] == str(tmp_path / "table.csv")
+
+
 def test_ls_and_show(tmp_path, capsys):
     assert main(["run", *SMALL, "--trigger", "logdet", "--threshold", "2", "--out", "runs/one"]) == 0
     assert main(["sweep", *SMALL[2:], "--agents", "1,2", "--out", "runs/several"]) == 0

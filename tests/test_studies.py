@@ -76,6 +76,7 @@ def test_a_study_draws_its_figures(sweep):
     assert "8 of 8 runs finished; agents = 1, 2" in repr(study)
     assert study.plot("regret").axes[0].get_ylabel().startswith("cumulative regret")
     assert study.plot("regret against N").axes[0].get_xlabel() == "agents N"
+    assert "bytes" in study.plot("bytes against regret").axes[-1].get_xlabel()
     with pytest.raises(ValueError, match="figure='beauty' is unknown.*accepted: regret, "):
         study.plot("beauty")
     with pytest.raises(ValueError, match="has no run"):

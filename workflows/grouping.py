@@ -21,6 +21,7 @@ FIELD_NAMES = {
     "agents": "N", "threshold": "D", "horizon": "T", "arms": "K", "dim": "d", "width": "m", "regularization": "λ",
     "exploration_global": "global ν", "exploration_local": "local ν", "weight_value": "α",
 }  # fmt: skip
+PHRASES = {"period": "every {} iterations"}
 SWITCHES = {
     "diagonal": ("full", "diagonal"), "use_global": ("without UCB^a", ""), "use_local": ("without UCB^b", ""),
     "aggregate": ("without aggregation", ""), "first_iteration_only": ("", "α in first iterations only"),
@@ -79,8 +80,8 @@ def said(name: str, value: Any) -> str:
         return Path(value).stem
     if name in KINDS:
         return part_of(name, value).title
-    if name == "period":
-        return f"every {value} iterations"
+    if name in PHRASES:
+        return PHRASES[name].format(value)
     if name in SWITCHES:
         return SWITCHES[name][value]
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
