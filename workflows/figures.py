@@ -46,6 +46,8 @@ from workflows.time_figures import regret_against_time, time_spent
 
 POINTS = 1000
 """Points of a curve at most"""
+SHORT = 12
+"""Characters of a note beside a mark at most: longer ones would cover each other"""
 
 
 def _hollow(axis: Axes, x: float, y: float, number: int) -> None:
@@ -70,7 +72,7 @@ class Drawing:
             return None
         at = {label: self.places.get(label, Place("", label)) for label in curves}
         names = list(dict.fromkeys(place.panel for place in at.values()))
-        columns = min(len(names), 3)
+        columns = 2 if len(names) == 4 else min(len(names), 3)
         sheet = Sheet(-(-len(names) // columns) + below, columns, self._title, self.line, stacked=len(names) == 1)
         lines: dict[str, Line2D] = {}
         marked = False
@@ -94,8 +96,10 @@ class Drawing:
                 axis.set_title(plain(panel, sheet.width / columns))
         for axis in sheet.axes[len(names) + below :]:
             axis.set_visible(False)
-        for axis in sheet.axes[:: columns if below == 0 else len(sheet.axes)]:
-            axis.set_ylabel(words)
+        if len(names) > columns:
+            sheet.figure.supylabel(words, fontsize=8)
+        else:
+            sheet.axes[0].set_ylabel(words)
         sheet.axes[0].set_ylim(bottom=0)
         for axis in sheet.axes[max(0, len(names) - columns) : len(names)] if not below else sheet.axes[-1:]:
             axis.set_xlabel("iteration")
@@ -200,15 +204,16 @@ class Drawing:
             if ordered:
                 sent, mean, error, labels = zip(*ordered, strict=True)
                 axis.errorbar(sent, mean, error, **look, capsize=2, elinewidth=0.8)
-                for x, y, label in {*list(zip(sent, mean, labels, strict=True))[:: max(1, len(sent) - 1)]}:
+                ends = dict.fromkeys((0, len(labels) - 1))
+                for end in ends if len(self.places[labels[0]].panel) <= SHORT else ():
                     where = {"xytext": (3, 3), "textcoords": "offset points", "fontsize": 5.5, "color": look["color"]}
-                    axis.annotate(plain(self.places[label].panel), (x, y), **where)
+                    axis.annotate(plain(self.places[labels[end]].panel), (sent[end], mean[end]), **where)
             for sent_nothing in (total.mean for sent, total in members.values() if not sent):
                 axis.axhline(sent_nothing, color=look["color"], linestyle=look["linestyle"], linewidth=0.9)
         sends = [sent for sent, _ in points.values() if sent]
         if max(sends) > 3 * min(sends):
             axis.set_xscale("log")
-            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(sends) < 1000 * min(sends) else (1,)))
+            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if max(sends) < 30 * min(sends) else (1,)))
             axis.xaxis.set_minor_locator(NullLocator())
         axis.xaxis.set_major_formatter(EngFormatter(unit="B"))
         _scale(axis, [total.mean for _, total in points.values()])
