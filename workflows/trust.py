@@ -50,8 +50,6 @@ def requests(study: Study, given: dict[str, str]) -> list[str]:
                 found[f"imports {kind}={name}"] = None
     for name, does in PLACES.items():
         value = getattr(study.settings, name)
-        if name == "tracking_uri" and not study.settings.tracking:
-            continue
         if value is not None and name not in given and value != os.environ.get(VARIABLES.get(name, "")):
             inside = name == "checkpoint" and "://" not in value and is_inside(Path(value), study.directory)
             if not inside and not (name == "tracking_uri" and is_own(value, study.directory)):
