@@ -112,7 +112,8 @@ def check_run(client, run, record):
 
 
 def test_a_sweep_in_sqlite_is_a_parent_with_children(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_JOB_SUBMISSION_ID", "raysubmit_x")
+    job = {"metadata": {"job_submission_id": "raysubmit_x"}}
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps(job))
     argv = ["sweep", "--agents", "1,2", "--trigger", "logdet", "--horizon", "30", "--engine", "local", "--out", "here"]
     assert main(argv) == 0
     client = client_of(f"sqlite:///{tmp_path}/mlflow.db")

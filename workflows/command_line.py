@@ -35,6 +35,7 @@ from workflows.inspection import (
     show,
     theory_numbers,
 )
+from workflows.jobs import check_places, place_lines
 from workflows.output import Display, Messages, Output, console, errors
 from workflows.settings import Settings
 from workflows.study import Study, load_study
@@ -95,6 +96,7 @@ def _execute(studies: list[Study], display: Display, dry_run: bool = False, over
 
             describe(study, console())
         else:
+            check_places(study)
             announce(study, console(display))
             from workflows import runner
 
@@ -115,7 +117,8 @@ def announce(study: Study, console: Console) -> None:
     # A figure's curves differ in many fields at once; which is said by their labels.
     rest = [] if study.points[0].label else rest
     console.print(f"{' '.join(filter(None, words))} {', '.join([*first, *rest, seeds])}", soft_wrap=True, markup=False)
-    console.print(f"folder   {study.directory}", soft_wrap=True, markup=False)
+    for line in place_lines(study):
+        console.print(line, soft_wrap=True, markup=False)
 
 
 def _some(values: list[Any]) -> str:

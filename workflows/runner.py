@@ -27,6 +27,7 @@ from workflows.engines import LocalEngine, make_engine
 from workflows.estimates import expected_work
 from workflows.extension import clear, extended
 from workflows.failures import Failure, command, resume_command, tell
+from workflows.jobs import job_tags
 from workflows.locks import locked
 from workflows.logs import logged
 from workflows.progress import Progress, short_name
@@ -239,6 +240,7 @@ class Worker:
             "device": run.device,
             "versions": versions(),
             "commit": git_commit(),
+            "job": job_tags(),
             "data": run.fingerprint.data,
             "sources": run.fingerprint.sources,
             "files": {},

@@ -16,6 +16,7 @@ from fnbandit.config import Config
 from fnbandit.records import RunRecord
 from fnbandit.registry import is_table, part_of
 from workflows.grouping import described
+from workflows.jobs import job_tags
 from workflows.naming import axes, context, rank
 from workflows.secrets import masked
 from workflows.study import Point, Study
@@ -59,9 +60,7 @@ def _tags(folder: Path, facts: Mapping[str, Any]) -> dict[str, str]:
     tags = {"folder": str(folder.absolute()), "command": command, "host": platform.node(), "user": user}
     tags |= {"git_commit": facts["commit"], "mlflow.user": user, "mlflow.source.name": "fnbandit"}
     tags |= {"mlflow.source.type": "LOCAL", "mlflow.source.git.commit": facts["commit"]}
-    if submission := os.environ.get("RAY_JOB_SUBMISSION_ID"):
-        tags["submission_id"] = submission
-    return tags
+    return tags | job_tags()
 
 
 def study_outcome(runs: Sequence[RunRecord], artifacts: Sequence[Path], caption: str | None) -> Outcome:
