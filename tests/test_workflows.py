@@ -190,8 +190,8 @@ def test_records_survive_a_cut_anywhere(tmp_path):
 
 def test_a_corrupt_checkpoint_and_a_nan_reward_lose_nothing(tmp_path, capsys, monkeypatch):
     (tmp_path / "rewards_of_mine.py").write_text(
-        "import numpy as np\ncalls = 0\ndef late_nan(x):\n    global calls\n    calls += 1\n"
-        "    return x[:, 0] * (np.nan if calls > 4 and len(x) > 2 else 1)\n"
+        "import numpy as np\ncalls = 0\ndef late_nan(x):\n    global calls\n    calls += len(x) > 2\n"
+        "    return x[:, 0] * (np.nan if calls > 2 and len(x) > 2 else 1)\n"
     )
     argv = ["run", "--environment", "rewards_of_mine:late_nan", "--agents", "1", "--horizon", "120",
             "--engine", "local", "--no-tracking", "--out", "here", "--checkpoint-seconds", "0.001"]  # fmt: skip
@@ -203,7 +203,7 @@ def test_a_corrupt_checkpoint_and_a_nan_reward_lose_nothing(tmp_path, capsys, mo
     rows = len(record.trace)
     for file in (tmp_path / "here" / FOLDER).glob("*/agents.safetensors"):
         file.write_bytes(file.read_bytes()[:-9])
-    assert main(["resume", "here"]) == 2
+    assert main(["resume", "here", "--trust"]) == 2
     assert "no good checkpoint" in capsys.readouterr().err
     assert len(read_run("here").trace) == rows
 
