@@ -117,8 +117,8 @@ class Config:
     training_least: Count = 50
     """training_steps=auto: a round with fewer steps due trains nothing, and saves them up."""
     training_subsample: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """r: after an epoch of several iterations an agent trains on a share r of its history, too, and uploads
-    (theta_i - r theta_i^r) / (1 - r); 0: it does not."""
+    """r: in the first 8 rounds, after epochs of several iterations, an agent trains on a share r of its history, too,
+    and uploads (theta_i - r theta_i^r) / (1 - r); 0: it does not."""
     training_rate: Positive | Theory = 0.1
     """eta, the learning rate; theory: App. C.1."""
     training_schedule: Literal["constant", "linear"] = "constant"

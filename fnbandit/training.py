@@ -18,6 +18,8 @@ from fnbandit.slices import WORKSPACE
 
 CACHE = 6_000_000
 """Bytes of activations that are worked on at once on a CPU: more fall out of its caches."""
+MATURE = 8
+"""Rounds, after epochs of several iterations, in which networks of agents that have seen little grow up."""
 WORSE = 100.0
 """How many times as large as at the start, and as the rewards' mean square, a loss must be to count as diverged."""
 
@@ -166,7 +168,8 @@ def train_debiased(
     Networks that fit few observations each move less than all observations together would move them, and their mean
     does, too. An agent that trains on n of its t observations as well, spread evenly, and takes
         (theta_i - r theta_i^r) / (1 - r),  r = n / t
-    takes away the part of that which shrinks as 1 / t (Zhang et al. 2013); where both agree nothing changes.
+    takes away the part of that which shrinks as 1 / t (Zhang et al. 2013); where both agree nothing changes. It adds
+    to what is random in theta_i, and so is for the first rounds, where the other matters more.
     """
     whole = train(config, network, start, initial, x, y, steps, caution)
     count = x.shape[2]

@@ -16,7 +16,7 @@ import torch
 class Agent(oracle.Agent):
     def __init__(self, config, i, world, theta_0):
         super().__init__(config, i, world, theta_0)
-        self.last_trained, self.unit, self.errors = 0, 1.0, np.zeros(2)
+        self.last_trained, self.rounds, self.unit, self.errors = 0, 0, 1.0, np.zeros(2)
 
     def observe(self, x, g, y):
         """Before it sees y, an agent notes how well theta-bar and, once trained, the network predict it."""
@@ -54,7 +54,7 @@ class Agent(oracle.Agent):
         if not steps:
             return self.theta
         theta, few = self.adam(steps, range(t)), math.floor(self.config.training_subsample * t)
-        if few == 0 or t == self.t_last + 1:
+        if few == 0 or t == self.t_last + 1 or self.rounds >= 8:
             return theta
         part = self.adam(steps, [math.floor(k * t / few) for k in range(few)])
         return (theta - few / t * part) / (1 - few / t)
@@ -106,6 +106,7 @@ class Agent(oracle.Agent):
 
     def receive(self, t, broadcast):
         super().receive(t, broadcast)
+        self.rounds += 1
         if self.steps(t):
             self.last_trained = t
         if self.config.reward_unit == "rms":

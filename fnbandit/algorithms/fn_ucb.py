@@ -19,7 +19,7 @@ from fnbandit.network import Network, TangentFeatures
 from fnbandit.rounds.messages import Contents, Upload
 from fnbandit.rounds.shared import Networks, Shared
 from fnbandit.rounds.weights import make_weight
-from fnbandit.training import Trained, steps_due, train, train_debiased, training_memory
+from fnbandit.training import MATURE, Trained, steps_due, train, train_debiased, training_memory
 
 
 class FNUCB(FederatedGroup):
@@ -173,7 +173,8 @@ class FNUCB(FederatedGroup):
             if self.shared.last_trained and self.config.training_start != "initial":
                 start = self._network.scaled(start, 1 / unit)
             y = y / unit
-        work = train if t == self.shared.last_round + 1 else train_debiased
+        young = t > self.shared.last_round + 1 and self.shared.rounds < MATURE
+        work = train_debiased if young else train
         self._trained = work(self.config, self._network, start, self._theta_0, x, y, self._steps, self._caution)
         self._loss = self._trained.loss * unit.flatten().square()
         self.theta = self._trained.theta if unit.ndim == 0 else self._network.scaled(self._trained.theta, unit)

@@ -16,6 +16,7 @@ from fnbandit.registry import made
 from fnbandit.rounds.triggers import Moment
 from fnbandit.slices import few_at_once
 from fnbandit.state import State
+from fnbandit.training import MATURE
 
 
 class Weight:
@@ -105,8 +106,6 @@ class Earned(Weight):
     """By which an error counts less with every iteration"""
     margin = 2.0
     half = 0.5
-    mature = 8
-    """Rounds after which networks may count in full"""
 
     def at(self, iteration: int, last_round: int, broadcast: Tensor | float) -> Tensor | float:
         return broadcast * min(1.0, (iteration - 1) / self._config.ramp)
@@ -135,7 +134,7 @@ class Earned(Weight):
         ratio = from_global / from_local.clamp(min=torch.finfo(weights.dtype).tiny)
         low, high = 0.0, 1.0
         if moment is not None and moment.iteration > moment.last_round + 1:
-            low, high = self.half, min(1.0, max(self.half, (moment.rounds + 1) / self.mature))
+            low, high = self.half, min(1.0, max(self.half, (moment.rounds + 1) / MATURE))
         return (self.margin * ratio.square()).clamp(min=low, max=high)
 
     def state(self) -> State:
