@@ -113,7 +113,8 @@ def time_spent(groups: Groups, title: str | None, line: str) -> Figure | None:
     axis.grid(False)
     axis.set_xlabel("simulated seconds per agent")
     handles: list[Any] = [Patch(color=COLOURS[place], label=name) for place, name in enumerate(SPENT)]
-    sheet.figure.legend(handles=handles, loc="outside lower center", ncols=len(SPENT))
+    look = {"handlelength": 1.0, "columnspacing": 1.0, "handletextpad": 0.4}
+    sheet.figure.legend(handles=handles, loc="outside lower center", ncols=len(SPENT), **look)
     return sheet.figure
 
 
