@@ -132,7 +132,7 @@ class Exchanges:
     def _exchange(self, event: Event) -> tuple[Answer, Round]:
         agent, server, clock = event.agent, self.server, self._clock
         staleness = server.staleness(agent)
-        download = server.take(agent, event.upload)
+        download = server.take(agent, event.upload, event.iteration, event.iteration - event.length)
         cost = server.statistics.cost(event.length, download.version - int(self._versions[agent]))
         self._versions[agent] = download.version
         receiving = float(clock.receiving(np.array([agent]), float(cost.bytes_down))[0])

@@ -62,7 +62,7 @@ def drive(config, clock, agents, server, bytes_up, bytes_down, steps):
     while heap:
         arrival, i, t = heapq.heappop(heap)
         staleness = len(events) - heard[i]
-        download = server.take(i, agents[i].send(t), staleness)
+        download = server.take(i, agents[i].send(t), staleness, t, last[i])
         events.append((arrival, i, t, t - last[i], staleness))
         last[i], heard[i] = t, len(events)
         agents[i].receive(t, download)
@@ -91,8 +91,9 @@ class Server:
         self.sent = [np.eye(p0) / config.regularization for _ in range(config.agents)]
         self.inverses = [np.eye(p0) / config.regularization for _ in range(config.agents)]
         self.theta = None
+        self.counts = [0] * config.agents
 
-    def take(self, i, upload, staleness):
+    def take(self, i, upload, staleness, t, last):
         weight = (1 + staleness) ** -self.config.staleness_power if self.config.staleness == "polynomial" else 1.0
         self.W, self.B = self.W + upload.W_new, self.B + upload.B_new
         self.thetas[i], self.shares[i], self.alphas[i] = upload.theta, weight, upload.alpha
@@ -100,13 +101,17 @@ class Server:
         self.sent[i] = upload.V_local_inverse
         self.theta = sum(self.shares[j] * self.thetas[j] for j in self.thetas) / sum(self.shares.values())
         inverse = sum(self.inverses[j] for j in self.thetas) / len(self.thetas)
-        return oracle.Broadcast(self.W, self.B, self.theta, self.alpha(), [inverse])
+        return oracle.Broadcast(self.W, self.B, self.theta, self.alpha(i, t, last), [inverse])
 
-    def alpha(self):
+    def alpha(self, i, t, last):
+        """The least; or earned, after several iterations within the bounds of a network that is young."""
+        self.counts[i] += 1
         if self.config.weight != "earned":
             return min(self.alphas.values())
         errors = np.mean(list(self.alphas.values()), axis=0)
-        return min(1.0, 2 * (errors[0] / errors[1]) ** 2) if errors[1] > 0 else 0.0
+        earned = 2 * (errors[0] / errors[1]) ** 2 if errors[1] > 0 else 0.0
+        low, high = (0.5, min(1.0, max(0.5, self.counts[i] / 8))) if t > last + 1 else (0.0, 1.0)
+        return min(high, max(low, earned))
 
 
 def run(config, environment, theta_0, clock, kind=oracle.Agent):
@@ -179,7 +184,7 @@ class LinearServer:
     def __init__(self, config, d):
         self.Sigma, self.b = config.regularization * np.eye(d), np.zeros(d)
 
-    def take(self, i, upload, staleness):
+    def take(self, i, upload, staleness, t, last):
         self.Sigma, self.b = self.Sigma + upload[0], self.b + upload[1]
         return self.Sigma, self.b
 

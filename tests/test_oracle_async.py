@@ -150,7 +150,7 @@ def test_period_one_without_latency_is_rounds_in_agent_order(monkeypatch):
         for agent in agents:
             agent.iterate(t)
         for i, agent in enumerate(agents):
-            agent.receive(t, server.take(i, agent.send(t), 0))
+            agent.receive(t, server.take(i, agent.send(t), 0, t, t - 1))
     result = simulate(config)
     np.testing.assert_array_equal(result.arms, np.array([agent.arms for agent in agents]).T)
     np.testing.assert_allclose(result.theta, server.theta.numpy(), rtol=1e-7, atol=1e-8)

@@ -15,7 +15,7 @@ from fnbandit.covariance.versions import Versions
 from fnbandit.registry import made
 from fnbandit.rounds.channels import Exact
 from fnbandit.rounds.messages import Contents, Cost
-from fnbandit.rounds.triggers import Trigger
+from fnbandit.rounds.triggers import Moment, Trigger
 from fnbandit.rounds.weights import make_weight
 from fnbandit.state import State, prefixed, unprefixed
 
@@ -128,6 +128,8 @@ class ExchangeServer:
         self.exchanges = 0
         self.heard = np.zeros(n, dtype=np.int64)
         """Exchanges up to every agent's last one"""
+        self._counts = np.zeros(n, dtype=np.int64)
+        """Exchanges of every agent"""
         self.sum_of_moments = like.new_zeros(statistics.parameters)
         """B [p]"""
         self._shares = torch.zeros(n, dtype=torch.float64)
@@ -144,8 +146,10 @@ class ExchangeServer:
         """Others' exchanges since the agent's last one."""
         return int(self.exchanges - self.heard[agent])
 
-    def take(self, agent: int, upload: AgentUpload) -> Download:
-        """Take in one agent's upload; the answer."""
+    def take(self, agent: int, upload: AgentUpload, iteration: int, last: int) -> Download:
+        """Take in an agent's upload of an iteration, its last exchange having been in another; the answer."""
+        moment = Moment(iteration, last, int(self._counts[agent]))
+        self._counts[agent] += 1
         weight = self._weigh(self.staleness(agent))
         self.exchanges += 1
         self.heard[agent] = self.exchanges
@@ -163,7 +167,7 @@ class ExchangeServer:
         alpha: Tensor | float = 0.0
         if upload.weight is not None:
             self._alphas[agent] = upload.weight
-            alpha = self._weight.combine(self._alphas[there])
+            alpha = self._weight.combine(self._alphas[there], moment)
         return Download(agent, version, solution, self.theta, alpha, inverses.latest, len(there), self._trained)
 
     def _absorb(self, news: Tensor, moments: Tensor) -> Tensor:
@@ -189,6 +193,7 @@ class ExchangeServer:
         state = {
             "exchanges": torch.tensor(self.exchanges),
             "heard": torch.from_numpy(self.heard),
+            "counts": torch.from_numpy(self._counts),
             "sum_of_moments": self.sum_of_moments,
             "shares": self._shares,
             "trained": torch.tensor(self._trained),
@@ -201,6 +206,7 @@ class ExchangeServer:
         """Take over another copy's `state`; the statistics are loaded apart, with the versions that agents hold."""
         self.exchanges, self._trained = int(state["exchanges"]), bool(state["trained"])
         self.heard = state["heard"].numpy().copy()
+        self._counts = state["counts"].numpy().copy()
         self.sum_of_moments = state["sum_of_moments"].to(self.sum_of_moments)
         self._shares = state["shares"].clone()
         if self.theta is not None:

@@ -60,7 +60,7 @@ class Weight:
     def combine(self, weights: Tensor, moment: Moment | None = None) -> Tensor:
         """What the server broadcasts for all agents' alpha_i, [N]: the least (Alg. 2, line 5).
 
-        `moment` is the round's; None where agents exchange one by one.
+        `moment` is the round's or, where agents exchange one by one, that agent's.
         """
         return weights.min()
 
