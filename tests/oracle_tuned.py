@@ -126,7 +126,7 @@ class Server(oracle.Server):
         broadcast.alpha = min(1.0, 2 * (e_a / e_b) ** 2) if e_b > 0 else 0.0
         self.rounds += 1
         if length > 1:
-            broadcast.alpha = max(0.5, min(broadcast.alpha, self.rounds / 8))
+            broadcast.alpha = max(0.5, min(broadcast.alpha, self.rounds / 5))
         return broadcast
 
 

@@ -124,9 +124,9 @@ def test_earned_weight_by_hand():
     [
         ([1.0, 8.0], 8, 20, 2 / 64),  # a round in every iteration: the errors decide
         ([1.0, 8.0], 9, 20, 0.5),  # after two iterations: at least a half
-        ([3.0, 2.0], 9, 2, 0.5),  # the third round: no more than that
-        ([3.0, 2.0], 9, 5, 0.75),  # the sixth of eight
-        ([3.0, 2.0], 9, 7, 1.0),
+        ([3.0, 2.0], 9, 1, 0.5),  # the second round: no more than that
+        ([3.0, 2.0], 9, 3, 0.8),  # the fourth of five
+        ([3.0, 2.0], 9, 4, 1.0),
         ([3.0, 2.0], 8, 2, 1.0),
     ],
 )

@@ -16,7 +16,6 @@ from fnbandit.registry import made
 from fnbandit.rounds.triggers import Moment
 from fnbandit.slices import few_at_once
 from fnbandit.state import State
-from fnbandit.training import MATURE
 
 
 class Weight:
@@ -97,7 +96,7 @@ class Earned(Weight):
     network that the round replaces, on arms that UCB^a has chosen, whose rewards are much alike. After an epoch of
     several iterations they say little: the new network may be much better, and a young one looks better than it is.
     There the last factor is kept between 1/2, where a network that knows nothing does little harm, and the larger of
-    1/2 and r / 8 in the r-th round. alpha is 0 before the first round (Alg. 1, line 1), and stays on its device.
+    1/2 and r / 5 in the r-th round. alpha is 0 before the first round (Alg. 1, line 1), and stays on its device.
     """
 
     numbers = 2
@@ -106,6 +105,8 @@ class Earned(Weight):
     """By which an error counts less with every iteration"""
     margin = 2.0
     half = 0.5
+    grown = 5
+    """Rounds, after epochs of several iterations, before networks may count in full"""
 
     def at(self, iteration: int, last_round: int, broadcast: Tensor | float) -> Tensor | float:
         return broadcast * min(1.0, (iteration - 1) / self._config.ramp)
@@ -134,7 +135,7 @@ class Earned(Weight):
         ratio = from_global / from_local.clamp(min=torch.finfo(weights.dtype).tiny)
         low, high = 0.0, 1.0
         if moment is not None and moment.iteration > moment.last_round + 1:
-            low, high = self.half, min(1.0, max(self.half, (moment.rounds + 1) / MATURE))
+            low, high = self.half, min(1.0, max(self.half, (moment.rounds + 1) / self.grown))
         return (self.margin * ratio.square()).clamp(min=low, max=high)
 
     def state(self) -> State:
