@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from matplotlib.figure import Figure
 
 from fnbandit import Config
+from fnbandit.records import aside
 from workflows.extension import clear, differences, extended
+from workflows.figures import MAKER
 from workflows.settings import Settings
 from workflows.study import Point, Study, load_study, with_seeds
 
@@ -56,11 +59,14 @@ def test_clearing_leaves_what_is_not_the_studys(tmp_path):
     for point in first.points:
         folder = tmp_path / point.path
         (folder / "figures").mkdir(parents=True)
-        for name in ("summary.json", "trace.parquet", "figures/regret.png"):
+        for name in ("summary.json", "trace.parquet"):
             (folder / name).write_text("")
+        with aside(folder / "figures" / "regret.png") as part:
+            Figure().savefig(part, format="png", metadata={"Software": MAKER})
+    Figure().savefig(tmp_path / "agents=1" / "seed=0" / "figures" / "mine.png")
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "agents=1" / "seed=0" / "notes.txt").write_text("mine")
     clear(load_study(tmp_path), first.settings)
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
-    assert left == ["agents=1/seed=0/notes.txt", "notes.txt"]
+    assert left == ["agents=1/seed=0/figures/mine.png", "agents=1/seed=0/notes.txt", "notes.txt"]
     assert not (tmp_path / "agents=2" / "seed=1").exists()

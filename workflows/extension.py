@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 
 from fnbandit.config import FIELDS, Config
 from fnbandit.registry import without_effect
@@ -14,7 +14,7 @@ from workflows.study import Point, Study
 
 PRESET_FIELDS = ("environment", "algorithm", "hidden_layers")
 """Fields on which a preset's other values depend."""
-LEFT_BEHIND = ("config.toml", "summary.json", "log.txt", "figures", "report.html", "table.csv", "mlflow.json")
+LEFT_BEHIND = ("config.toml", "summary.json", "log.txt", "report.html", "table.csv", "mlflow.json")
 
 
 def extended(earlier: Study, asked: Study) -> Study:
@@ -62,6 +62,13 @@ def differences(earlier: Config, now: Config, leave_out: set[str]) -> list[str]:
     return [f"{name}={one[name]} instead of {other[name]}" for name in names]
 
 
+def is_drawn(path: Path) -> bool:
+    """Whether a picture is one of ours: its metadata says so."""
+    from workflows.figures import MAKER
+
+    return path.is_file() and MAKER.encode() in path.read_bytes()
+
+
 def clear(study: Study, settings: Settings) -> None:
     """Remove what a study has left behind, and nothing else that may stand in its folder.
 
@@ -78,12 +85,11 @@ def clear(study: Study, settings: Settings) -> None:
         tables = [
             folder / f"{name}.{kind}" for name in ("trace", "rounds") for kind in ("parquet", "arrows", "parquet.part")
         ]
-        for path in [*tables, *(folder / name for name in LEFT_BEHIND)]:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        if folder != study.directory:
-            with suppress(OSError):  # somebody else's files keep it
+        figures = [path for path in (folder / "figures").glob("*.p[nd][gf]") if is_drawn(path)]
+        for path in [*tables, *figures, *(folder / name for name in LEFT_BEHIND)]:
+            path.unlink(missing_ok=True)
+        with suppress(OSError):  # somebody else's files keep them
+            (folder / "figures").rmdir()
+            if folder != study.directory:
                 folder.rmdir()
     (study.directory / "study.json").unlink()
