@@ -132,7 +132,7 @@ def test_bad_tables_are_one_line_before_anything_starts(rows, message, tmp_path,
     command = ["run", "--clock", "trace", "--clock-table", "clock.csv", "--agents", "2", "--engine", "local"]
     assert main(command) == 2
     lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1 and lines[0].endswith(f"clock_table='clock.csv': {message}")
+    assert len(lines) == 1 and lines[0].endswith(f"clock_table={str(tmp_path / 'clock.csv')!r}: {message}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clock.csv"]
 
 
