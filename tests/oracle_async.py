@@ -110,7 +110,7 @@ class Server:
             return min(self.alphas.values())
         errors = np.mean(list(self.alphas.values()), axis=0)
         earned = 2 * (errors[0] / errors[1]) ** 2 if errors[1] > 0 else 0.0
-        low, high = (0.5, min(1.0, max(0.5, self.counts[i] / 8))) if t > last + 1 else (0.0, 1.0)
+        low, high = (0.5, min(1.0, max(0.5, self.counts[i] / 5))) if t > last + 1 else (0.0, 1.0)
         return min(high, max(low, earned))
 
 
