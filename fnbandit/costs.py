@@ -67,7 +67,7 @@ def met_rows(absorbed: int, parameters: int, shared: bool = True) -> int:
 
 def needs_global(config: Config, iteration: int) -> bool:
     """Whether V_last still matters in an iteration or after it, with full matrices."""
-    measures = find("trigger", config.trigger).measures
+    measures = getattr(find("trigger", config.trigger), "measures", True)  # an own one may not say
     return measures or config.first_iteration_only or iteration <= make_weight(config).last_global
 
 
