@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,14 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.agents import AgentActor
 from actors.layout import Layout, Node, actor_bytes, asked, nodes_of, plan, wanted
+from actors.listening import background
 from actors.options import Options
 from actors.server import ServerActor
 from fnbandit.config import Config
 from fnbandit.environments import Environment
 from fnbandit.errors import Interrupted
 
+GIVE_BACK_SECONDS = 3.0
 FIRST_WORD = 5.0
 """Seconds of waiting for a place after which the user is told."""
 LINE_EVERY = 60.0
@@ -42,11 +44,20 @@ class Crew:
 
     def dismiss(self) -> None:
         """End its processes and give its place back."""
-        for handle in [self.server, *self.agents]:
+        give_back(self.place, [self.server, *self.agents])
+
+
+def give_back(place: PlacementGroup, handles: Sequence[Any] = ()) -> None:
+    """End the processes in a place and free it; Ray waits without end for a raylet that has stopped, we do not."""
+
+    def remove() -> None:
+        for handle in handles:
             with suppress(Exception):
                 ray.kill(handle)
         with suppress(Exception):
-            remove_placement_group(self.place)
+            remove_placement_group(place)
+
+    background(remove).join(GIVE_BACK_SECONDS)
 
 
 class Crews:
@@ -131,9 +142,9 @@ class Crews:
                         log.warning("waiting for a place for %s since %.0f seconds: %s; Ctrl-C ends it", wanted,
                                     time.monotonic() - began, problem or in_use(nodes))  # fmt: skip
             except BaseException:
-                remove_placement_group(place)
+                give_back(place)
                 raise
-            remove_placement_group(place)
+            give_back(place)
 
     def _planned(
         self, config: Config, environment: Environment, nodes: list[Node]

@@ -91,7 +91,6 @@ class RayRun(Run):
     def _attempt(self, crews: Crews) -> Iterator[Segment]:
         with crews.lease(self.config, self.environment) as crew:
             self._layout = crew.layout
-            states, statistics = self._states()
             seconds, rounds = (self.checkpointing.seconds, self.checkpointing.rounds) if self._store else (0.0, 0)
             order = Order(self.config, self.own_environment, crew.layout.parts, self._start,
                           self.options.actor_timeout, seconds, rounds)  # fmt: skip
@@ -99,7 +98,7 @@ class RayRun(Run):
             # Agents' actors that do not answer are the server's to find out, and may take their time; its own are ours.
             listener = Listener(crew.server, who, self.options.actor_timeout, bool(crew.agents), crews.stopped)
             try:
-                for event in listener.events(crew.server.run.remote(order, states, statistics)):
+                for event in listener.events(lambda: crew.server.run.remote(order, *self._states())):
                     yield from self._handle(event)
             except RayError as error:
                 raise Lost(f"{who} is gone: {error}") from None

@@ -38,10 +38,10 @@ class Listener:
     def __init__(self, server: Any, name: str, timeout: float, busy: bool, stopped: threading.Event) -> None:
         self._server, self._name, self._timeout, self._busy, self._stopped = server, name, timeout, busy, stopped
 
-    def events(self, stream: Any) -> Iterator[Any]:
-        """The values of a stream of references; a RayError where the server is gone."""
+    def events(self, begin: Callable[[], Any]) -> Iterator[Any]:
+        """The values of a stream of references, which `begin` asks the server for; a RayError where it is gone."""
         heard: queue.Queue[Any] = queue.Queue()
-        background(lambda: read(stream, heard))
+        background(lambda: read(begin, heard))
         timeout = max(self._timeout, START_SECONDS)
         while (event := self._next(heard, timeout)) is not None:
             if isinstance(event, Exception):
@@ -94,10 +94,10 @@ def background(function: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def read(stream: Any, heard: queue.Queue[Any]) -> None:
+def read(begin: Callable[[], Any], heard: queue.Queue[Any]) -> None:
     """Put the values of a stream into a queue: None after the last, an exception where it breaks off."""
     try:
-        for reference in stream:
+        for reference in begin():
             heard.put(ray.get(reference))
         heard.put(None)
     except Exception as error:

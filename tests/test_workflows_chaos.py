@@ -53,7 +53,7 @@ def test_kills_at_random_moments_change_no_row(short_directory, capsys):  # noqa
             )
         while process.poll() is None:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(chance.uniform(0.5, 30.0))
+                process.wait(chance.uniform(0.5, 15.0))
             kind = chance.choice(list(KINDS))
             if time.monotonic() < end and process.poll() is None and (pids := victims(kind, environment)):
                 with suppress(ProcessLookupError):
