@@ -69,7 +69,7 @@ def test_a_killed_driver_leaves_what_resume_needs(ray_cluster, tmp_path):
     with driver(options, tmp_path) as process:
         try:
             lines = []
-            while len(lines) < 5 or len(list(tmp_path.glob("*/manifest.json"))) < 2:
+            while len(lines) < 5 or len(list(tmp_path.rglob("manifest.json"))) < 2:
                 lines.append(segment_line(process.stdout))
                 assert lines[-1], process.stderr.read()
         finally:

@@ -87,14 +87,15 @@ def recoveries(caplog):
 @pytest.mark.parametrize("saved", [True, False], ids=["checkpoints", "no checkpoints"])
 def test_actors_killed_in_the_middle(ray_cluster, tmp_path, caplog, saved):
     """First one of the agents' actors, later the server's; without checkpoints the one that hosts all of them."""
-    run = RayRun(CONFIG, TWO, Checkpointing(str(tmp_path), **EVERY_ROUND)) if saved else RayRun(CONFIG, ONE)
+    config = CONFIG.replace(horizon=400)  # long enough to be killed twice before its end
+    run = RayRun(config, TWO, Checkpointing(str(tmp_path), **EVERY_ROUND)) if saved else RayRun(config, ONE)
     hosts_all = "actor 0 (agents 0 to 3)"
     victims = [(1, "actor 0 (agents 0 to 1)"), (0, "the server's actor")] if saved else [(0, hosts_all), (0, hosts_all)]
     segments, least, dead = [], [], []
     with caplog.at_level(logging.INFO, "fnbandit"):
         for segment in run.segments():
             segments.append(segment)
-            done = [path.parent for path in tmp_path.glob("*/manifest.json")]
+            done = [path.parent for path in tmp_path.rglob("manifest.json")]
             if len(least) == len(recoveries(caplog)) < len(victims) and segment.end > 10 and (done or not saved):
                 least.append(steps(tmp_path)[0] if saved else 0)
                 dead += run.pids
@@ -106,9 +107,9 @@ def test_actors_killed_in_the_middle(ray_cluster, tmp_path, caplog, saved):
         assert int(found[1]) >= iteration > 0 if saved else int(found[1]) == 0
     assert len(set(dead) - set(run.pids)) == 2 * (3 if saved else 1)
     assert gone(dead)
-    expected = simulate(CONFIG)
+    expected = simulate(config)
     assert len(expected.rounds) > 10
-    assert_same(collect(run.config, contiguous(segments, CONFIG.horizon)), expected)
+    assert_same(collect(run.config, contiguous(segments, config.horizon)), expected)
 
 
 def test_three_failures_without_progress_end_a_run(ray_cluster, caplog):

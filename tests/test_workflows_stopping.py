@@ -100,7 +100,7 @@ def test_ctrl_c_ends_a_function_that_hangs(tmp_path):
     assert time.monotonic() - began < 10
     assert process.returncode == 130
     assert "Traceback" not in err
-    assert "resume here` goes on" in err
+    assert "resume here --trust` goes on" in err
     assert status(tmp_path / "here") == "interrupted"
 
 
