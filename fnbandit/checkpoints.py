@@ -28,6 +28,7 @@ from fnbandit.algorithms.base import Trace
 from fnbandit.clock import make_clock
 from fnbandit.config import Config
 from fnbandit.fingerprints import Fingerprint
+from fnbandit.places import opened
 from fnbandit.results import QUANTITIES, Round, Segment, Times
 from fnbandit.rounds.messages import Cost
 from fnbandit.state import State
@@ -120,11 +121,8 @@ class CheckpointStore:
     def __init__(self, location: str) -> None:
         self.location = location
         try:
-            if "://" in location:
-                self._fs, self._root = pyarrow.fs.FileSystem.from_uri(location)
-            else:
-                self._fs, self._root = pyarrow.fs.LocalFileSystem(), location
-            self._root = f"{self._root.rstrip('/')}/{FOLDER}"
+            self._fs, root = opened(location)
+            self._root = f"{root.rstrip('/')}/{FOLDER}"
             self._fs.create_dir(self._root, recursive=True)
             names = self._names(self._root)
             if not names - {f"{MARK}.part"}:

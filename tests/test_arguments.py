@@ -113,7 +113,7 @@ def test_what_is_wrong_with_words_is_one_line(capsys, argv, line):
         ("seeds = [1, 2]", "seeds=[1, 2]: expected a whole number, at least 1"),
         ("environment = 5", "environment=5: expected a text"),
         ("algorithm = [5]", "algorithm=5: expected a text"),
-        ("out = 3", "out=3: expected a path"),
+        ("out = 3", "out=3: expected a text"),
         ("agents = []", "agents=[]: expected at least one value"),
         ('agents = "3"', "agents='3': expected a whole number, at least 1"),
         ("agents = [2, true]", "agents=True: expected a whole number, at least 1"),

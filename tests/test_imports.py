@@ -13,7 +13,7 @@ import pytest
 from sources import PACKAGES, imports, modules
 
 LAYERS = [
-    {"fnbandit.errors"},
+    {"fnbandit.errors", "fnbandit.places"},
     {"fnbandit.registry"},
     {"fnbandit.validation"},
     {"fnbandit.presets", "fnbandit.config"},

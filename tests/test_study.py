@@ -14,7 +14,7 @@ from workflows.study import Point, Study, folder_of, load_study, with_seeds
 
 def study(directory, **fields):
     points = with_seeds([Point("agents=2", Config(agents=2, **fields), "two", 3.5), Point("", Config(**fields))], 2)
-    return Study("mine", directory, points, Settings(engine="local", out=Path("elsewhere")), "A title")
+    return Study("mine", directory, points, Settings(engine="local", out="elsewhere"), "A title")
 
 
 def test_a_study_is_read_as_it_was_written(tmp_path):
@@ -23,7 +23,7 @@ def test_a_study_is_read_as_it_was_written(tmp_path):
     second = load_study(tmp_path)
     assert second.points == first.points
     assert (second.name, second.title, second.directory) == ("mine", "A title", tmp_path)
-    assert second.settings == Settings(engine="local", out=tmp_path), "records go where the study was found"
+    assert second.settings == Settings(engine="local", out=str(tmp_path)), "records go where the study was found"
 
 
 def test_damaged_files_are_one_line(tmp_path):

@@ -52,6 +52,7 @@ def test_what_would_be_deleted_with_the_job_is_refused(flags, lost, job, tmp_pat
     assert not (tmp_path / "there").exists() and list(job.iterdir()) == []
 
 
+@pytest.mark.filterwarnings("ignore")  # MLflow's own, of which there are many
 def test_where_a_job_leaves_what_is_said_first_and_which_job_it_was_is_kept(job, tmp_path, capsys):
     there = tmp_path / "there"
     store = f"sqlite:///{there}/mlflow.db"

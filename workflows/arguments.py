@@ -134,8 +134,6 @@ def read_settings(path: Path) -> dict[str, list[Any]]:
     for key in file:
         if key not in known:
             raise ValueError(f"{path}: {unknown('key', key, known)}")
-    if isinstance(file.get("out"), str):
-        file["out"] = Path(file["out"])
     return {key: value if isinstance(value, list) and key in FIELDS else [value] for key, value in file.items()}
 
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fnbandit.config import FIELDS
+from fnbandit.places import is_uri
 from fnbandit.registry import ALGORITHMS, ENVIRONMENTS, KINDS, OWN_TABLE, Part, unknown
 from fnbandit.validation import Count, settings
 from workflows.arguments import Arguments, requested
@@ -38,7 +39,7 @@ from workflows.inspection import (
 from workflows.jobs import check_places, place_lines
 from workflows.output import Display, Messages, Output, console, errors
 from workflows.settings import Settings
-from workflows.study import Study, load_study
+from workflows.study import Study, folder_for, load_study
 
 # What needs torch, Ray or matplotlib is imported by the commands that use it: help should not wait for them.
 
@@ -65,10 +66,10 @@ def _study(command: str, argv: Sequence[str], lists: bool) -> int:
 
 
 @contextmanager
-def claimed(asked: Path | None, otherwise: Path, dry_run: bool) -> Iterator[Path]:
+def claimed(asked: str | None, otherwise: Path, dry_run: bool) -> Iterator[Path]:
     """The folder for a study: the one asked for, or one that nobody else has; it goes if nothing comes of it."""
     if asked is not None or dry_run:
-        yield asked or otherwise
+        yield folder_for(asked, otherwise)
         return
     new = not otherwise.parent.exists()
     names = itertools.chain([otherwise.name], (f"{otherwise.name}-{number}" for number in itertools.count(2)))
@@ -160,8 +161,8 @@ def reproduce(argv: Sequence[str]) -> int:
 class ResumeArguments:
     """Goes on with an interrupted run, sweep or figure."""
 
-    directory: tyro.conf.Positional[Path]
-    """Where its records are."""
+    directory: tyro.conf.Positional[str]
+    """Where its records are: a folder, or a URI."""
     trust: bool = False
     """Import the modules and use the places outside of the folder that its study.json names."""
     checkpoint: str | None = None
@@ -175,11 +176,18 @@ class ResumeArguments:
 
 def resume(argv: Sequence[str]) -> int:
     """goes on with an interrupted run, sweep or figure"""
+    from workflows.locks import locked
+    from workflows.mirror import Mirror
     from workflows.trust import PLACES, confirm, with_places
 
     arguments = parse(ResumeArguments, "fnbandit resume", argv)
-    given = {name: value for name in PLACES if (value := getattr(arguments, name)) is not None}
-    study = with_places(load_study(arguments.directory), given)
+    given = {name: value for name in PLACES if (value := getattr(arguments, name, None)) is not None}
+    directory = folder_for(arguments.directory, Path())
+    if is_uri(arguments.directory):
+        given["out"] = arguments.directory
+        with locked(directory):
+            Mirror(arguments.directory, directory).fetch()
+    study = with_places(load_study(directory), given)
     confirm(study, given, arguments.trust)
     return _execute([study], arguments.display)
 

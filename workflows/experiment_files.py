@@ -9,7 +9,7 @@ from pathlib import Path
 from fnbandit.config import Config
 from fnbandit.registry import unknown
 from workflows.settings import Settings
-from workflows.study import Point, Study, with_seeds
+from workflows.study import Point, Study, folder_for, with_seeds
 
 FOLDER = resources.files("workflows") / "experiments"
 
@@ -38,4 +38,4 @@ def experiment(name: str, quick: bool, seeds: int | None, settings: Settings) ->
         point = Point(f"curve={folder}", Config.preset(preset, **fields), label, None if quick else published)
         points += with_seeds([point], seeds or file_seeds)
     full = f"{name}-quick" if quick else name
-    return Study(full, settings.out or Path("runs") / full, points, settings, title, caption)
+    return Study(full, folder_for(settings.out, Path("runs") / full), points, settings, title, caption)

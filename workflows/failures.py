@@ -67,8 +67,8 @@ def tell(study: Study, failures: Sequence[Failure]) -> None:
 def resume_command(study: Study) -> str:
     """What to type to go on with a study."""
     # Whoever has begun it trusts what it imports and where it writes.
-    trust = " --trust" if requests(study, {}) else ""
-    return f"{command()} resume {shlex.quote(str(study.directory))}{trust}"
+    trust = " --trust" if requests(study, {"out": study.uri} if study.uri else {}) else ""
+    return f"{command()} resume {shlex.quote(study.uri or str(study.directory))}{trust}"
 
 
 def command() -> str:

@@ -33,10 +33,10 @@ def job_tags() -> dict[str, str]:
 def place_lines(study: Study) -> list[str]:
     """Where a study's records are; in a job, where all that it leaves is, by names that hold elsewhere, too."""
     if not job_tags():
-        return [f"folder   {study.directory}"]
+        return [f"folder   {study.directory}", *([f"records  {study.uri}"] if study.uri else [])]
     lines = [f"job      {', '.join(f'{name} {value}' for name, value in job_tags().items())}"]
-    lines.append(f"records  {study.directory.absolute()}")
-    lines.append(f"checkpoints in {masked(study.settings.checkpoint or str(study.directory.absolute()))}")
+    lines.append(f"records  {study.place()}")
+    lines.append(f"checkpoints in {masked(study.settings.checkpoint or study.place())}")
     store = masked(store_uri(study.settings.tracking_uri)) if study.settings.tracking else "none"
     return [*lines, f"MLflow   {store}"]
 
@@ -45,9 +45,9 @@ def check_places(study: Study) -> None:
     """Raise where something would go into a job's working directory: Ray deletes it when the job has ended."""
     settings = study.settings
     lost, cures = [], []
-    if passing(study.directory):
+    if not study.uri and passing(study.directory):
         lost.append(f"out={str(study.directory)!r}")
-        cures.append("--out a directory that all nodes share")
+        cures.append("--out a directory that outlives it, or a URI")
     if settings.checkpoint and passing(_folder(settings.checkpoint)):
         lost.append(f"checkpoint={settings.checkpoint!r}")
         cures.append("--checkpoint such a directory, or a URI")

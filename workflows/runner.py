@@ -26,10 +26,12 @@ from workflows.dry_run import plan_lines
 from workflows.engines import LocalEngine, make_engine
 from workflows.estimates import expected_work
 from workflows.extension import clear, extended
-from workflows.failures import Failure, command, resume_command, tell
+from workflows.failures import FAILED, Failure, command, resume_command, tell
 from workflows.jobs import job_tags
 from workflows.locks import locked
 from workflows.logs import logged
+from workflows.mirror import Mirror, check_place
+from workflows.output import errors
 from workflows.progress import Progress, short_name
 from workflows.secrets import masked
 from workflows.standing import unfinished
@@ -55,13 +57,28 @@ def execute(study: Study, console: Console, overwrite: bool = False) -> int:
     for line in plan_lines(study):
         console.print(line, soft_wrap=True)
     with locked(study.directory):
-        return _execute(joined(study, overwrite), engine, console)
+        mirror = Mirror(study.uri, study.directory) if study.uri else None
+        if mirror is None:
+            check_place(study.directory, str(study.directory))
+            return _execute(joined(study, overwrite), engine, console)
+        mirror.fetch()
+        if overwrite and (study.directory / "study.json").exists():
+            mirror.clear(load_study(study.directory))
+        try:
+            code = _execute(joined(study, overwrite), engine, console, mirror)
+        finally:
+            behind = mirror.finish()
+            if behind:
+                errors().print(f"fnbandit: {behind}; `{resume_command(study)}` tries again", markup=False)
+        return FAILED if behind else code
 
 
-def _execute(study: Study, engine: LocalEngine, console: Console) -> int:
+def _execute(study: Study, engine: LocalEngine, console: Console, mirror: Mirror | None = None) -> int:
     study = dataclasses.replace(study, settings=located(study.settings))
     todo = unfinished(study)
     study.save()
+    if mirror is not None:
+        mirror.begin()
     finished = len(study.points) - len(todo)
     if finished:
         console.print(f"{finished} of {len(study.points)} runs are finished already")
@@ -78,7 +95,7 @@ def _execute(study: Study, engine: LocalEngine, console: Console) -> int:
             try:
                 work = sum(expected_work(point.config) for point in todo)
                 with Progress(console, len(study.points), work, finished) as progress, engine:
-                    failures = run_points(study, todo, engine, tracker, progress, stop)
+                    failures = run_points(study, todo, engine, tracker, progress, stop, mirror)
                 left = report(study, console)
                 status = "failed" if failures else "finished"
             except KeyboardInterrupt:
@@ -124,11 +141,17 @@ def check(study: Study, engine: LocalEngine) -> None:
 
 
 def run_points(
-    study: Study, todo: list[Point], engine: LocalEngine, tracker: Tracker | None, progress: Progress, stop: Stop
+    study: Study,
+    todo: list[Point],
+    engine: LocalEngine,
+    tracker: Tracker | None,
+    progress: Progress,
+    stop: Stop,
+    mirror: Mirror | None,
 ) -> list[Failure]:
     """Run points side by side, as many as there is room for now; one that fails does not keep others from going on."""
     if engine.in_turn:
-        return run_in_turn([Worker(study, point, engine, tracker, progress, stop) for point in todo])
+        return run_in_turn([Worker(study, point, engine, tracker, progress, stop, mirror) for point in todo])
     futures: dict[Future[None], Point] = {}
     with ThreadPoolExecutor(len(todo), thread_name_prefix="fnbandit-run") as pool:
         try:
@@ -136,7 +159,7 @@ def run_points(
             while pending or waiting:
                 room = engine.room([*waiting, *(futures[future] for future in pending)])
                 while waiting and len(pending) < room:
-                    worker = Worker(study, waiting[0], engine, tracker, progress, stop)
+                    worker = Worker(study, waiting[0], engine, tracker, progress, stop, mirror)
                     future = pool.submit(worker.run)
                     futures[future] = waiting.pop(0)
                     pending.add(future)
@@ -173,17 +196,22 @@ class Worker:
         tracker: Tracker | None,
         progress: Progress,
         stop: Stop,
+        mirror: Mirror | None,
     ) -> None:
         self._study, self.point, self._engine, self._tracker = study, point, engine, tracker
-        self._progress, self._stop = progress, stop
+        self._progress, self._stop, self._mirror = progress, stop, mirror
         self._directory = study.directory / point.path
 
     def run(self) -> None:
         if self._stop.event.is_set():
             raise Interrupted
         # A study of one run has locked its folder already.
-        with nullcontext() if self.point.path == "." else locked(self._directory), logged(self._directory):
-            self._run()
+        try:
+            with nullcontext() if self.point.path == "." else locked(self._directory), logged(self._directory):
+                self._run()
+        finally:
+            if self._mirror is not None:
+                self._mirror.send(self._directory)
 
     def _run(self) -> None:
         point, settings = self.point, self._study.settings
@@ -330,7 +358,7 @@ def report(study: Study, console: Console) -> Outcome:
             files = [*figures, *write_report(runs, study.directory, study.title or study.name, study.caption)]
     for layout in dict.fromkeys(run.summary["layout"] for run in runs):
         console.print(f"layout   {layout}", soft_wrap=True)
-    console.print(f"records  {study.directory}", soft_wrap=True)
+    console.print(f"records  {study.directory}{f', copied to {study.uri}' if study.uri else ''}", soft_wrap=True)
     for path in figures:
         console.print(f"figure   {path}", soft_wrap=True)
     if files:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from actors.options import Options
+from fnbandit.places import below, is_uri
 from fnbandit.validation import Positive, settings
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ class Settings(Options):
 
     engine: Literal["ray", "local"] = "ray"
     """ray: agents and server in Ray actors; local: all in this process."""
-    out: Path | None = None
-    """Where the records go; runs/NAME without it."""
+    out: str | None = None
+    """Directory or URI (s3://BUCKET/NAME) in which the records go; runs/NAME without it."""
     trace: Literal["agents", "mean", "none"] = "agents"
     """Detail of trace.parquet: every agent, the mean over agents, or nothing."""
     checkpoint: str | None = None
@@ -42,8 +43,8 @@ class Settings(Options):
         """Where and how often one run saves its checkpoints."""
         from fnbandit.runs import Checkpointing
 
-        place = self.checkpoint.rstrip("/") if self.checkpoint else str(directory)
-        return Checkpointing(place if path == "." else f"{place}/{path}", self.checkpoint_seconds)
+        beside = self.out if self.out and is_uri(self.out) else str(directory)
+        return Checkpointing(below(self.checkpoint or beside, path), self.checkpoint_seconds)
 
 
 OPTIONS = tuple(field.name for field in dataclasses.fields(Options))

@@ -28,7 +28,7 @@ STUDY_METRICS = ("regret", "rounds", "bytes")
 
 def run_content(study: Study, point: Point, config: Config, facts: Mapping[str, Any]) -> Content:
     """One run: its whole config, where it runs and what it learns on."""
-    tags = _tags(study.directory / point.path, facts)
+    tags = _tags(study.place(point.path), facts)
     tags |= {"device": facts["device"], "engine": facts["engine"]}
     tags |= {f"version.{package}": version for package, version in facts["versions"].items()}
     part = part_of("environment", config.environment)
@@ -46,10 +46,10 @@ def study_content(study: Study, facts: Mapping[str, Any]) -> Content:
     for name in ("environment", "algorithm", "horizon"):
         params.setdefault(name, str(getattr(configs[0], name)))
     params |= {"seeds": ", ".join(map(str, seeds)), "runs": str(len(configs))}
-    return Content(study.name, params, _tags(study.directory, facts))
+    return Content(study.name, params, _tags(study.place(), facts))
 
 
-def _tags(folder: Path, facts: Mapping[str, Any]) -> dict[str, str]:
+def _tags(folder: str, facts: Mapping[str, Any]) -> dict[str, str]:
     """Who runs what, where."""
     # As typed, from the program's name on: the path of an interpreter says nothing.
     command = masked(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))
@@ -57,7 +57,7 @@ def _tags(folder: Path, facts: Mapping[str, Any]) -> dict[str, str]:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
         user = str(os.getuid())
-    tags = {"folder": str(folder.absolute()), "command": command, "host": platform.node(), "user": user}
+    tags = {"folder": folder, "command": command, "host": platform.node(), "user": user}
     tags |= {"git_commit": facts["commit"], "mlflow.user": user, "mlflow.source.name": "fnbandit"}
     tags |= {"mlflow.source.type": "LOCAL", "mlflow.source.git.commit": facts["commit"]}
     return tags | job_tags()

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from fnbandit.config import Config
+from fnbandit.places import below, is_uri
 from workflows.secrets import masked
 from workflows.settings import Settings
 
@@ -52,6 +53,16 @@ class Study:
 
         return run_names(self.points)
 
+    @property
+    def uri(self) -> str | None:
+        """Where the records are copied to, if that is asked for."""
+        out = self.settings.out
+        return out if out is not None and is_uri(out) else None
+
+    def place(self, path: str = ".") -> str:
+        """Where the records of a run, or of all runs, can be found by others."""
+        return below(self.uri, path) if self.uri else str((self.directory / path).absolute())
+
     def save(self) -> None:
         """Write study.json, from which `resume` goes on."""
         from fnbandit.records import write_json
@@ -62,7 +73,7 @@ class Study:
             "name": self.name,
             "title": self.title,
             "caption": self.caption,
-            "settings": {name: _kept(value) for name, value in settings.items() if name != "out"},
+            "settings": {name: _kept(value) for name, value in settings.items() if name != "out" or self.uri},
             "points": [dataclasses.asdict(point) for point in self.points],
         }
         path = self.directory / "study.json"
@@ -82,7 +93,7 @@ def load_study(directory: Path) -> Study:
     try:
         if body["version"] != VERSION:
             raise ValueError(f"version {body['version']}, expected {VERSION}")
-        settings = Settings(**body["settings"], out=directory)
+        settings = Settings(**{"out": str(directory)} | body["settings"])
         points = [_point(**point) for point in body["points"]]
         if not points or len({point.path for point in points}) < len(points):
             raise ValueError("expected runs, each in a folder of its own")
@@ -110,6 +121,22 @@ def _text(value: Any) -> Any:
 def _kept(value: Any) -> Any:
     """A setting as study.json keeps it: without passwords."""
     return masked(value) if isinstance(value, str) else value
+
+
+def local_folder(uri: str) -> Path:
+    """The folder in which a study is written whose records go to a URI: runs/NAME, with the last word of the URI."""
+    if masked(uri) != uri:
+        raise ValueError(
+            f"out={masked(uri)!r}: has a password in it; give it in the object store's own variables, "
+            "as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    parts = urlsplit(uri)
+    return Path("runs") / (PurePosixPath(parts.path).name or parts.netloc or parts.scheme)
+
+
+def folder_for(out: str | None, otherwise: Path) -> Path:
+    """Where a study is written: in the folder asked for, or one that stands for the URI asked for."""
+    return otherwise if out is None else local_folder(out) if is_uri(out) else Path(out)
 
 
 def folder_of(values: Mapping[str, Any]) -> str:

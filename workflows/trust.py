@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fnbandit.places import is_uri
 from fnbandit.registry import KINDS, is_table
 from workflows.secrets import HIDDEN, masked
 from workflows.stores import is_own
 from workflows.study import Study
 
 PLACES = {
+    "out": "copies its records to",
     "checkpoint": "writes checkpoints to",
     "tracking_uri": "sends its results to",
     "address": "joins the Ray cluster at",
@@ -51,7 +53,8 @@ def requests(study: Study, given: dict[str, str]) -> list[str]:
     for name, does in PLACES.items():
         value = getattr(study.settings, name)
         if value is not None and name not in given and value != os.environ.get(VARIABLES.get(name, "")):
-            inside = name == "checkpoint" and "://" not in value and is_inside(Path(value), study.directory)
+            inside = name == "out" and not is_uri(value)
+            inside |= name == "checkpoint" and not is_uri(value) and is_inside(Path(value), study.directory)
             if not inside and not (name == "tracking_uri" and is_own(value, study.directory)):
                 found[f"{does} {masked(value)}"] = None
     for folder, folders, _ in os.walk(study.directory):
