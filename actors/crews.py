@@ -113,7 +113,7 @@ class Crews:
             crew.dismiss()
 
     def _placed(self, config: Config, environment: Environment) -> Crew:
-        """An idle crew or a new one; planned anew where nodes come or go while it waits.
+        """An idle crew or a new one; planned anew where nodes come or go, or another run ends, while it waits.
 
         A node that has just been lost counts as living until Ray misses its heartbeats.
         """
@@ -131,7 +131,7 @@ class Crews:
             self._dismiss_idle()
             place = placement_group(bundles, strategy="SPREAD")
             try:
-                while nodes_of(ray.nodes()) == nodes:
+                while nodes_of(ray.nodes()) == nodes and not self._idle:
                     if place.wait(1):
                         return started(layout, place)
                     if self.stopped.is_set():
