@@ -27,6 +27,8 @@ SWITCHES = {
     "aggregate": ("without aggregation", ""), "first_iteration_only": ("", "α in first iterations only"),
 }  # fmt: skip
 """What a label says of a switch that is off, and on"""
+COMPANIONS = ("training_subsample",)
+"""Fields that matter with some triggers only, and go without saying where those differ"""
 ORDER = ("environment", "algorithm", "use_local", "use_global", "aggregate", "diagonal", "width", "agents", "threshold")
 """Fields by which curves are sorted first; the others follow"""
 
@@ -52,7 +54,7 @@ def shared_settings(run: RunRecord) -> dict[str, Any]:
 def differing(configs: Sequence[dict[str, Any]], leave_out: str = "") -> list[str]:
     """The fields that tell configs apart, the important ones first: all that differ if they are few."""
     names = [name for name in dict.fromkeys((*ORDER, *FIELDS)) if name != leave_out]
-    names = [name for name in names if len({repr(config.get(name)) for config in configs}) > 1]
+    names = [name for name in names if _differs(name, configs)]
     if len(names) <= 3:
         return names
     chosen: list[str] = []
@@ -60,6 +62,12 @@ def differing(configs: Sequence[dict[str, Any]], leave_out: str = "") -> list[st
         if _kinds(configs, [*chosen, name]) > _kinds(configs, chosen):
             chosen.append(name)
     return chosen
+
+
+def _differs(name: str, configs: Sequence[dict[str, Any]]) -> bool:
+    """Whether a field tells configs apart, that it matters to some only included."""
+    present = [config for config in configs if name in config] if name in COMPANIONS else configs
+    return len({repr(config.get(name)) for config in present}) > 1
 
 
 def _kinds(configs: Sequence[dict[str, Any]], names: list[str]) -> int:
