@@ -22,7 +22,7 @@ from workflows.command_line import main
 
 @pytest.mark.parametrize(("environment", "low", "high"), [("cosine", 9.0, 13.0), ("square", 22.0, 24.0)])
 def test_norm_bound_of_the_papers_functions(environment, low, high):
-    # As issue 10 measured them; against the dense solution on the same contexts.
+    # Measured on their own; against the dense solution on the same contexts.
     config = Config.preset("theory", environment, agents=2, horizon=60)
     numbers = theory.describe(config)
     assert low < numbers.norm_bound < high
