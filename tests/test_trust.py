@@ -436,7 +436,11 @@ def test_markup_in_what_is_not_ours(tmp_path, capsys):
     assert main(["show", str(folder)]) == 0
 
 
-@pytest.mark.parametrize("redirect", ["> /dev/full", ">&-", "| true", "2>&- >&-", "> out.txt"])
+LONG = pytest.mark.long
+REDIRECTS = ["> /dev/full", "2>&- >&-", *(pytest.param(text, marks=LONG) for text in (">&-", "| true", "> out.txt"))]
+
+
+@pytest.mark.parametrize("redirect", REDIRECTS)
 def test_whatever_standard_output_leads_to_the_run_is_finished(redirect):
     words = " ".join([sys.executable, "-m", "workflows.run", *SMALL, "--out", "here"])
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}

@@ -68,6 +68,7 @@ def contents(bucket):
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's own, of which there are many
+@pytest.mark.long
 def test_a_study_in_a_bucket_has_the_same_records_and_no_secret(bucket, tmp_path, capsys):
     assert main([*STUDY, "--out", URI]) == 0
     printed = capsys.readouterr()
@@ -93,6 +94,7 @@ def test_a_study_in_a_bucket_has_the_same_records_and_no_secret(bucket, tmp_path
     assert not [path for path, data in left.items() if SECRET.encode() in data]
 
 
+@pytest.mark.long
 def test_a_killed_study_goes_on_elsewhere_from_the_bucket(bucket):
     long = ["run", "--agents", "2", "--horizon", "300", "--engine", "local", "--no-tracking", "--trace", "mean"]
     command = [sys.executable, "-m", "workflows.run", *long[1:], "--out", URI, "--checkpoint-seconds", "0.5"]
@@ -162,6 +164,7 @@ def test_a_folder_of_another_study_is_not_mixed_with_one_of_a_bucket(bucket, cap
     assert Path("runs/study/study.json").read_bytes() == before and not keys(bucket)
 
 
+@pytest.mark.long
 def test_overwriting_removes_our_files_there_and_no_others(bucket):
     assert main([*STUDY, "--out", URI, "--no-tracking"]) == 0
     bucket.put_object(Key="deep/study/mine.txt", Body=b"mine")

@@ -318,7 +318,7 @@ def test_what_failed_on_the_way_is_sent_at_the_end(tmp_path, monkeypatch):
     failures = []
 
     def failing(self):
-        if len(failures) < 2:
+        if not failures:  # one send is in flight at a time: the next is the one at the end
             failures.append(1)
             raise ConnectionError("gone for a moment")
         original(self)
@@ -332,7 +332,7 @@ def test_what_failed_on_the_way_is_sent_at_the_end(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tracking.Window, "log", eager)
     assert main(["run", "--agents", "2", "--horizon", "25", "--engine", "local", "--out", "here"]) == 0
-    assert len(failures) == 2
+    assert len(failures) == 1
     client = client_of(f"sqlite:///{tmp_path}/mlflow.db")
     check_run(client, runs_of(client)[0], read_run("here"))
 
