@@ -134,6 +134,10 @@ class CheckpointStore:
         except (pa.ArrowException, OSError) as error:
             raise CheckpointError(f"checkpoint={location!r}: cannot be opened ({error})") from None
 
+    def trouble(self, error: Exception) -> str:
+        """What a user is told of a store that does not take or give up what it should."""
+        return f"checkpoint={self.location!r}: {(str(error).splitlines() or [type(error).__name__])[0]}"
+
     def save(self, snapshot: Snapshot) -> None:
         """Write a checkpoint, then forget all but it and the finished one before; none after it was good."""
         folder = f"{self._root}/step-{snapshot.iteration:09d}"

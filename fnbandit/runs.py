@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from fnbandit.algorithms.base import resolve_device
@@ -138,7 +139,11 @@ class Run(ABC):
             weight=np.concatenate(self._weight)[:iteration],
             rounds=self._rounds_until(iteration, server),
         )
-        self._store.save(self._snapshot)
+        # A store that is down for a while costs no run: lost actors go on from what this process has in its memory.
+        try:
+            self._store.save(self._snapshot)
+        except (OSError, pa.ArrowException) as error:
+            log.warning("fnbandit: %s; the run goes on without this one", self._store.trouble(error))
 
     def _rounds_until(self, iteration: int, server: State) -> list[Round]:
         if self._asynchronous:
@@ -148,7 +153,10 @@ class Run(ABC):
     def clear(self) -> None:
         """Forget the checkpoints of a run that is finished."""
         if self._store is not None:
-            self._store.clear()
+            try:
+                self._store.clear()
+            except (OSError, pa.ArrowException) as error:
+                log.warning("fnbandit: %s; the run is finished and does not need them", self._store.trouble(error))
 
     @property
     def _start(self) -> int:

@@ -9,7 +9,7 @@ import pytest
 from helpers import EVERY_ROUND, assert_same, contiguous, interrupt, steps
 
 from fnbandit import Config, simulate
-from fnbandit.checkpoints import CheckpointError
+from fnbandit.checkpoints import CheckpointError, CheckpointStore
 from fnbandit.registry import ALGORITHMS, find
 from fnbandit.results import collect
 from fnbandit.runs import Checkpointing, LocalRun, name_of, resolved_like
@@ -127,3 +127,28 @@ def test_theory_fields_are_compared_by_their_numbers():
 def test_segments_without_rounds_come_in_parts():
     config = Config(agents=2, horizon=150, dim=3, algorithm="linear-ucb")
     assert [segment.end for segment in contiguous(list(LocalRun(config).segments()), 150)] == [64, 128, 150]
+
+
+def test_a_store_that_is_down_for_a_while_costs_no_run(tmp_path, monkeypatch, caplog):
+    config = Config(agents=2, horizon=12)
+    saved, asked = CheckpointStore.save, []
+
+    def save(self, snapshot):
+        asked.append(snapshot.iteration)
+        if 3 <= snapshot.iteration <= 6:
+            raise OSError("the bucket does not answer\nCurl 7")
+        saved(self, snapshot)
+
+    def clear(self):
+        raise OSError("the bucket does not answer")
+
+    monkeypatch.setattr(CheckpointStore, "save", save)
+    monkeypatch.setattr(CheckpointStore, "clear", clear)
+    run = LocalRun(config, Checkpointing(str(tmp_path), seconds=0, rounds=1))
+    assert_same(run.result(), simulate(config))
+    run.clear()
+    assert asked == list(range(1, 12)) and steps(tmp_path) == [10, 11]
+    text = f"fnbandit: checkpoint={str(tmp_path)!r}: the bucket does not answer; the run "
+    assert [record.getMessage().removeprefix(text) for record in caplog.records] == (
+        ["goes on without this one"] * 4 + ["is finished and does not need them"]
+    )
