@@ -13,12 +13,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private import node as ray_node
 from ray._private import ray_constants
+from ray._private import utils as ray_utils
 from ray._private import worker as ray_worker
 
 from actors.listening import background
@@ -28,13 +30,15 @@ from fnbandit.errors import SimulationError
 SHUTDOWN_SECONDS = 6.0
 """How long Ray may take to shut down; it waits without end for a raylet that has stopped."""
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+OWN = threading.Event()
+"""Whether this process has started the cluster that it is on"""
 
 
 @contextmanager
 def cluster(options: Options) -> Iterator[bool]:
     """Join the cluster that is there, or start one of this machine's own and stop it afterwards: whether it is own."""
     if ray.is_initialized():
-        yield False
+        yield OWN.is_set()
         return
     # A thread that is still asking for something after the end must not start another Ray.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
@@ -83,7 +87,7 @@ def started() -> Iterator[None]:
     processes: dict[str, int] = {}
     try:
         try:
-            with own_signals(), loopback():
+            with own_signals(), loopback(), bare():
                 # "local", because without an address Ray joins any cluster that this machine remembers, dead ones too.
                 ray.init(
                     address="local",
@@ -99,8 +103,10 @@ def started() -> Iterator[None]:
             raise SimulationError(f"Ray does not start on this machine: {first}") from None
         node: Any = ray_worker._global_node
         processes = {kind: process.pid for kind, process in node.live_processes()}
+        OWN.set()
         yield
     finally:
+        OWN.clear()
         shut_down(list(processes.values()))
         shutil.rmtree(folder, ignore_errors=True)
         if "raylet" in processes:
@@ -112,12 +118,39 @@ def started() -> Iterator[None]:
 @contextmanager
 def loopback() -> Iterator[None]:
     """Let Ray's servers bind to 127.0.0.1; without this switch Ray takes an address of the network in its place."""
-    earlier = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
+    with replaced(ray_constants, "ENABLE_RAY_CLUSTER", False):
+        yield
+
+
+@contextmanager
+def bare() -> Iterator[None]:
+    """Let Ray start without what nobody looks at here, in half the time: dashboard, autoscaler, collected logs."""
+
+    def nothing(*_: Any, **__: Any) -> None:
+        return None
+
+    def missing() -> Exception:
+        return ImportError("a cluster of a driver's own has no dashboard")
+
+    with ExitStack() as stack:
+        for name in ("start_api_server", "start_monitor", "start_log_monitor"):
+            stack.enter_context(replaced(ray_node.Node, name, nothing))
+        stack.enter_context(replaced(ray_utils, "get_dashboard_dependency_error", missing))
+        yield
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Something of Ray's own with another value; what another version does not have stays away."""
+    if not hasattr(owner, name):
+        yield
+        return
+    earlier = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = earlier
+        setattr(owner, name, earlier)
 
 
 @contextmanager

@@ -265,8 +265,7 @@ def test_what_will_run_is_said_before_torch_is_imported():
     code = (
         "import sys\nfrom workflows import command_line\n"
         "def stop(*_):\n    raise SystemExit('torch' in sys.modules)\n"
-        "sys.modules['workflows.runner'] = type(sys)('workflows.runner')\n"
-        "sys.modules['workflows.runner'].execute = stop\n"
+        "command_line.early_cluster = stop\n"
         "command_line.main(['sweep', '--agents', '1,2', '--seeds', '2'])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

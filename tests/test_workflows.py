@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from contextlib import nullcontext
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,9 @@ from fnbandit import Config, read_run, read_sweep
 from fnbandit.checkpoints import FOLDER
 from fnbandit.records import ROUNDS, TRACE, read_stream
 from workflows.command_line import main
+from workflows.early import early_cluster
+from workflows.settings import Settings
+from workflows.study import Point, Study
 
 SMALL = ["--agents", "3", "--horizon", "40", "--engine", "local", "--no-tracking"]
 
@@ -123,6 +127,9 @@ records.RecordWriter.write = slow
 import workflows.runner
 workflows.runner.RecordWriter.write = slow
 from workflows.command_line import main
+from workflows.early import early_cluster
+from workflows.settings import Settings
+from workflows.study import Point, Study
 if __name__ == "__main__":
     sys.exit(main({argv!r}))
 """
@@ -276,3 +283,23 @@ def test_the_examples_of_the_readme(monkeypatch, capsys):
         assert main([*words, *extra]) == 0, words
     for block in readme_blocks("python"):
         exec(block, {})
+
+
+def test_ray_starts_early_only_for_studies_that_will_not_be_refused(tmp_path, monkeypatch):
+    from actors import cluster
+
+    asked = []
+    monkeypatch.setattr(cluster, "cluster", lambda options: asked.append(options) or nullcontext())
+
+    def early(engine="ray", out="new", **fields):
+        config = Config(horizon=5, **fields)
+        study = Study("x", tmp_path / out, [Point(".", config)], Settings(engine=engine, actor_timeout=7.0, out=out))
+        before = len(asked)
+        with early_cluster(study):
+            return len(asked) - before
+
+    assert early() == 1 and asked[0].actor_timeout == 7
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "study.json").write_text("{}")
+    assert early(engine="local") == early(out="old") == early(environment="table.csv") == early(device="cuda") == 0
+    assert early(out="s3://bucket/new") == 0

@@ -23,6 +23,7 @@ from fnbandit.places import is_uri
 from fnbandit.registry import ALGORITHMS, ENVIRONMENTS, KINDS, OWN_TABLE, Part, unknown
 from fnbandit.validation import Count, settings
 from workflows.arguments import Arguments, requested
+from workflows.early import early_cluster
 from workflows.experiment_files import experiment, experiment_names
 from workflows.failures import DONE, FAILED, explained
 from workflows.flags import parse, print_completion
@@ -99,9 +100,10 @@ def _execute(studies: list[Study], display: Display, dry_run: bool = False, over
         else:
             check_places(study)
             announce(study, console(display))
-            from workflows import runner
+            with early_cluster(study):
+                from workflows import runner
 
-            codes.append(runner.execute(study, console(display), overwrite))
+                codes.append(runner.execute(study, console(display), overwrite))
     return max(codes)
 
 
