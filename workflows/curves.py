@@ -24,6 +24,8 @@ from workflows.grouping import (
 Groups = Mapping[str, list[RunRecord]]
 """Label -> runs that differ only in seed"""
 BYTES = ("bytes_up", "bytes_down")
+PANEL_TITLES = {"paper": "published settings, separate networks", "tuned": "tuned"}
+"""Of panels that stand for a preset, the left one first"""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,24 @@ class Place:
     name: str
 
 
+def by_panel(groups: Groups) -> dict[str, dict[str, list[RunRecord]]]:
+    """The groups by the panel that their labels name, "PANEL: NAME"; all in one, "", where some do not."""
+    labelled = all(runs[0].summary.get("label") and ": " in label for label, runs in groups.items())
+    found: dict[str, dict[str, list[RunRecord]]] = {}
+    for label, runs in groups.items():
+        found.setdefault(label.partition(": ")[0] if labelled else "", {})[label] = runs
+    return {panel: found[panel] for panel in sorted(found, key=[*PANEL_TITLES, *found].index)}
+
+
 def places(groups: Groups) -> dict[str, Place]:
     """Of every group by its label. A study of two fields or more has a panel per value of the second, with N first."""
+    panels = by_panel(groups)
+    if len(panels) > 1:
+        return {
+            label: Place(PANEL_TITLES.get(panel, panel), label.partition(": ")[2])
+            for panel, members in panels.items()
+            for label in members
+        }
     alone = {label: Place("", label) for label in groups}
     configs = {label: shared_settings(runs[0]) for label, runs in groups.items()}
     fields = differing(list(configs.values()))
@@ -96,8 +114,8 @@ def places(groups: Groups) -> dict[str, Place]:
     inside = next((name for name in ("agents", "threshold") if name in fields), fields[-1])
     others = [name for name in fields if name != inside]
     found = {label: Place(described(c, others), described(c, [inside])) for label, c in configs.items()}
-    panels = [place.panel for place in found.values()]
-    if len(set(found.values())) < len(found) or len(set(panels)) == 1 or min(map(panels.count, panels)) < 2:
+    names = [place.panel for place in found.values()]
+    if len(set(found.values())) < len(found) or len(set(names)) == 1 or min(map(names.count, names)) < 2:
         return alone
     return found
 
@@ -140,31 +158,34 @@ def finished(groups: Groups) -> dict[str, list[RunRecord]]:
 
 
 def numeric_fields(groups: Groups) -> list[str]:
-    """The fields against which totals can be drawn: N, D, and other numbers that differ."""
-    configs = [shared_settings(runs[0]) for runs in finished(groups).values()]
-    found = []
-    for name in dict.fromkeys(("agents", "threshold", *differing(configs))):
-        values = [config[name] for config in configs if config.get(name) is not None and name != "horizon"]
-        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            found += [name] if len(set(values)) > 1 else []
-    return found
+    """The fields against which totals can be drawn: N, D, and other numbers that differ within a panel."""
+    found: list[str] = []
+    for members in by_panel(finished(groups)).values():
+        configs = [shared_settings(runs[0]) for runs in members.values()]
+        for name in dict.fromkeys(("agents", "threshold", *differing(configs))):
+            values = [config[name] for config in configs if config.get(name) is not None and name != "horizon"]
+            if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+                found += [name] if len(set(values)) > 1 else []
+    return list(dict.fromkeys(found))
 
 
 def series(groups: Groups, field: str) -> dict[str, Series]:
-    """Runs against a field, one series per combination of the others."""
+    """Runs against a field, one series per panel and combination of the others."""
     there = {label: runs for label, runs in finished(groups).items() if settings(runs[0]).get(field) is not None}
-    configs = {label: shared_settings(runs[0]) for label, runs in there.items()}
-    fields = differing(list(configs.values()), leave_out=field)
-    names: dict[str, str] = {}
     result: dict[str, Series] = {}
-    for label, config in configs.items():
-        key = repr([config.get(name) for name in fields])
-        if key not in names:
-            names[key] = unused(described(config, fields), result)
-            result[names[key]] = Series({}, {})
-        value = settings(there[label][0])[field]
-        result[names[key]].runs.setdefault(value, []).extend(there[label])
-        result[names[key]].labels[value] = label
+    for panel, members in by_panel(there).items():
+        configs = {label: shared_settings(runs[0]) for label, runs in members.items()}
+        fields = differing(list(configs.values()), leave_out=field)
+        names: dict[str, str] = {}
+        for label, config in configs.items():
+            key = repr([config.get(name) for name in fields])
+            if key not in names:
+                words = [panel, described(config, fields) if fields or not panel else ""]
+                names[key] = unused(": ".join(filter(None, words)), result)
+                result[names[key]] = Series({}, {})
+            value = settings(members[label][0])[field]
+            result[names[key]].runs.setdefault(value, []).extend(members[label])
+            result[names[key]].labels[value] = label
     return result
 
 

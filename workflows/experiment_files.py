@@ -1,10 +1,17 @@
-"""The experiments shipped with the package: the paper's figures, and ours."""
+"""The experiments shipped with the package: the paper's figures, and ours.
+
+A file has fields of Config for all its curves, `[[curve]]`s with fields of their own, and in `[quick]` what a smaller
+version changes. A list of values, as `sweep` takes, stands for one curve per value, several lists for their product;
+a label says the values in braces: "N={agents}". With several presets labels begin with the preset's name.
+"""
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from fnbandit.config import Config
 from fnbandit.registry import unknown
@@ -29,13 +36,21 @@ def experiment(name: str, quick: bool, seeds: int | None, settings: Settings) ->
     quick_curves = smaller.pop("curve", curves)
     if quick:
         title, caption, curves = f"{title} (quick, T={smaller['horizon']})", quick_caption, quick_curves
+    found = [one for curve in curves for one in product(file | curve | (smaller if quick else {}))]
+    several = len({fields["preset"] for fields in found}) > 1
     points: list[Point] = []
-    for curve in curves:
-        fields = file | curve | (smaller if quick else {})
-        label, published = fields.pop("label"), fields.pop("published", None)
+    for fields in found:
+        label, published = fields.pop("label").format(**fields), fields.pop("published", None)
         preset, file_seeds = fields.pop("preset"), fields.pop("seeds")
+        label = f"{preset}: {label}" if several else label
         folder = "".join(c if c.isalnum() or c in ".-" else "_" for c in label).strip("_")
         point = Point(f"curve={folder}", Config.preset(preset, **fields), label, None if quick else published)
         points += with_seeds([point], seeds or file_seeds)
     full = f"{name}-quick" if quick else name
     return Study(full, folder_for(settings.out, Path("runs") / full), points, settings, title, caption)
+
+
+def product(fields: dict[str, Any]) -> list[dict[str, Any]]:
+    """All combinations of the values of fields that are lists."""
+    axes = {name: value if isinstance(value, list) else [value] for name, value in fields.items()}
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]

@@ -30,6 +30,7 @@ from workflows.curves import (
     Place,
     Series,
     Total,
+    by_panel,
     finished,
     numeric_fields,
     places,
@@ -67,16 +68,20 @@ class Drawing:
         self._title, self._published = title, published
         self.line = context(runs) if runs else ""
         self.places = places(self.groups)
+        self._own_scales = len(by_panel(self.groups)) > 1
         self._numbers = style_numbers(self.groups)
 
     def curves(self, curves: Mapping[str, Curve], words: str, published: bool = False, below: int = 0) -> Figure | None:
         """Curves against iteration, in a panel or in small multiples; `below` axes stay free under the one panel."""
         if not curves:
             return None
-        at = {label: self.places.get(label, Place("", label)) for label in curves}
-        names = list(dict.fromkeys(place.panel for place in at.values()))
+        known = all(label in self.places for label in curves)
+        at = {label: self.places[label] if known else Place("", label) for label in curves}
+        order_of = {place.panel: number for number, place in enumerate(self.places.values())}
+        names = sorted({place.panel for place in at.values()}, key=lambda panel: order_of.get(panel, 0))
         columns = 2 if len(names) == 4 else min(len(names), 3)
-        sheet = Sheet(-(-len(names) // columns) + below, columns, self._title, self.line, stacked=len(names) == 1)
+        stacked = self._own_scales or len(names) == 1
+        sheet = Sheet(-(-len(names) // columns) + below, columns, self._title, self.line, stacked)
         lines: dict[str, Line2D] = {}
         marked = False
         for axis, panel in zip(sheet.axes, names, strict=False):
@@ -103,15 +108,15 @@ class Drawing:
             sheet.figure.supylabel(words, fontsize=8)
         else:
             sheet.axes[0].set_ylabel(words)
-        sheet.axes[0].set_ylim(bottom=0)
+        for axis in sheet.axes[: len(names)]:
+            axis.set_ylim(bottom=0)
         for axis in sheet.axes[max(0, len(names) - columns) : len(names)] if not below else sheet.axes[-1:]:
             axis.set_xlabel("iteration")
             axis.tick_params(labelbottom=True)
             axis.set_xlim(left=0)
             axis.xaxis.set_major_locator(MaxNLocator(6 if columns == 1 else 4, integer=True))
         over = {one.over for one in curves.values() if one.error.any()}
-        order_of = {name: place for place, name in enumerate(self._numbers)}
-        handles = [lines[name] for name in sorted(lines, key=lambda name: order_of.get(name, 0))]
+        handles = [lines[name] for name in sorted(lines, key=lambda name: self._numbers.get(name, 0))]
         sheet.legend(handles, note("band", over), marked)
         return sheet.figure
 
@@ -191,7 +196,7 @@ class Drawing:
     def against_bytes(self) -> Figure | None:
         """Final regret against the bytes that it took; a line joins what differs in all but its name."""
         groups = finished(self.groups)
-        if len(groups) < 2:
+        if len(groups) < 2 or self._own_scales:
             return None
         points = {label: (Total.of(runs, BYTES).mean, Total.of(runs, ("regret",))) for label, runs in groups.items()}
         if not any(sent for sent, _ in points.values()):

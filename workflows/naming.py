@@ -72,7 +72,8 @@ def context(runs: Sequence[RunRecord]) -> str:
     words = [said(name, common[name]) for name in ("environment", "algorithm") if name in common]
     words += [f"N = {common['agents']:,}"] if "agents" in common else []
     words += [f"T = {common['horizon']:,}"] if "horizon" in common else []
-    words.append(_preset(configs, common))
+    named = {(run.summary.get("label") or "").partition(":")[0] for run in runs} & PRESETS.keys()
+    words.append(_preset(configs, common) if len(named) < 2 else "")  # of several, every panel says its own
     return " · ".join(word for word in [*words, _seeds(runs)] if word)
 
 

@@ -10,7 +10,7 @@ import platform
 import subprocess
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +267,7 @@ class Worker:
             "layout": run.layout,
             "device": run.device,
             "versions": versions(),
+            "machine": machine(),
             "commit": git_commit(),
             "job": job_tags(),
             "data": run.fingerprint.data,
@@ -322,6 +323,18 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[package] = "none"
     return found
+
+
+@functools.cache
+def machine() -> str:
+    """The kind of processor, on which the last bits of results depend: "x86_64, AMD EPYC, AVX512"."""
+    import torch
+
+    found: list[str] = []
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        found = [line.partition(": ")[2] for line in lines if line.startswith("model name")][:1]
+    return ", ".join([platform.machine(), *found, torch.backends.cpu.get_cpu_capability()])
 
 
 @functools.cache
