@@ -171,6 +171,32 @@ class Network:
         layers = [(next(parts), next(parts) if index and self._bias else None) for index in range(len(self._shapes))]
         return buffer, layers
 
+    def whole(self, n: int, like: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Zeros as one buffer, as `flat`, and one [n, outputs, inputs] part per layer, its biases among the weights.
+
+        Where there are biases every hidden layer has a unit more at its end, which is to say 1 and is the next
+        layer's last input: see `fill`.
+        """
+        shapes = [(n, outputs + self._bias, inputs) for outputs, inputs in self._shapes]
+        shapes[-1] = (n, *self._shapes[-1])
+        shapes[0] = (*shapes[0][:2], self.padded_dim)
+        sizes = [-(-math.prod(shape) // WHOLE) * WHOLE for shape in shapes]
+        buffer = like.new_zeros(sum(sizes))
+        parts = zip(buffer.split(sizes), shapes, strict=True)
+        return buffer, [part[: math.prod(shape)].view(shape) for part, shape in parts]
+
+    def fill(self, whole: list[Tensor], theta: Tensor, one: float = 0.0) -> None:
+        """Write theta [n, p] into the layers of `whole`, and a number where the units that say 1 get it from."""
+        for layer, part in zip(self.layers(theta, len(theta)), whole, strict=True):
+            _, outputs, inputs = layer.shape
+            part[:, :outputs, :inputs] = layer
+            part[:, outputs:, inputs - 1] = one
+
+    def rows(self, whole: list[Tensor]) -> Tensor:
+        """The way back from the layers of `whole`: [n, p]."""
+        parts = zip(whole, self._shapes, strict=True)
+        return torch.cat([part[:, :outputs, :inputs].flatten(1) for part, (outputs, inputs) in parts], dim=1)
+
     def pack(self, layers: Layers) -> Tensor:
         """The way back from layers to rows: [n, p]."""
         whole = [weights if bias is None else torch.cat([weights, bias], dim=2) for weights, bias in layers]

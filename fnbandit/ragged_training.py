@@ -1,7 +1,9 @@
 """Training of agents with histories of different lengths, together: what agents do that do not wait for each other.
 
 Histories are filled up with zeros that have no weight. To how many depends on an agent's own history alone, and an
-agent that has made its steps stands still, so that nobody's bits depend on who trains beside it.
+agent that has made its steps stands still, so that nobody's bits depend on who trains beside it. Few agents train at
+once, so that what a step costs whatever their number counts: biases are weights here (`Network.whole`), and all that
+is elementwise goes over one buffer.
 """
 
 from __future__ import annotations
@@ -15,34 +17,37 @@ from torch import Tensor
 from fnbandit.config import Config
 from fnbandit.network import Network
 from fnbandit.registry import find
-from fnbandit.training import CACHE, WORSE, Adam, GradientDescent, Trained, copy_layers, rates
+from fnbandit.training import CACHE, WORSE, Adam, GradientDescent, Trained, first_rate, loss_factors
 
-Rule = Callable[[Tensor], Tensor]
-"""A gradient to the direction that is gone at the rate; both flat"""
+THROUGH_RELU = torch.ops.aten.threshold_backward.grad_input
+
+Rule = Callable[[], Tensor]
+"""The direction that is gone at the rate, by the gradient as it is now; both flat"""
 
 
 def padded_lengths(lengths: np.ndarray) -> np.ndarray:
-    """Observations that histories are filled up to: 16, 32, 64, ..."""
-    return 16 * 2 ** np.ceil(np.log2(np.maximum(lengths, 16) / 16)).astype(np.int64)
+    """Observations that histories are filled up to: 16, 32, 48, 64, 96, 128, 192, 256, ..."""
+    least = 16 * 2 ** np.ceil(np.log2(np.maximum(lengths, 16) / 16)).astype(np.int64)
+    return np.where((lengths <= least * 3 // 4) & (least > 32), least * 3 // 4, least)
 
 
 def descent(gradient: Tensor) -> Rule:
     """Gradient descent."""
-    return lambda slopes: -slopes
+    return gradient.neg_
 
 
 def adam(gradient: Tensor) -> Rule:
     """Adam: a fused step of rate 1 from 0."""
     direction, first, second = (torch.zeros_like(gradient) for _ in range(3))
     count = torch.zeros((), device=gradient.device)
+    state = ([direction], [gradient], [first], [second], [], [count])
 
-    def step(slopes: Tensor) -> Tensor:
+    def step() -> Tensor:
         count.add_(1)
         direction.zero_()
         torch._fused_adam_(
-            [direction], [slopes], [first], [second], [], [count],
-            lr=1.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, amsgrad=False, maximize=False,
-        )  # fmt: skip
+            *state, lr=1.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, amsgrad=False, maximize=False
+        )
         return direction
 
     return step
@@ -88,54 +93,89 @@ def _train(
     config: Config, network: Network, start: Tensor, initial: Tensor, x: Tensor, y: Tensor, counts: np.ndarray,
     steps: np.ndarray, caution: Tensor,
 ) -> Trained:  # fmt: skip
-    n, pull = len(start), config.training_decay
+    n, p = start.shape
     number = torch.from_numpy(counts).to(start)
     there = (torch.arange(x.shape[2], device=x.device) < number[:, None]).to(start)
-    strength = config.number("regularization") if pull == "lambda" else float(pull)
-    scale, decay, towards = 2 / number, strength / number, torch.zeros_like(initial)
+    factors = start.new_tensor([loss_factors(config, int(count)) for count in counts])
+    theta, layers = network.whole(n, start)
+    network.fill(layers, start, one=1.0)
+    goal = None
     if config.training_loss == "paper":
-        scale, decay, towards = torch.ones_like(number), torch.full_like(number, config.width * strength), initial
-    weights = ((caution * scale)[:, None] * there)[:, None]
-    theta, layers = network.flat(n, start)
-    copy_layers(network.unpack(start), layers)
-    goal, goals = network.flat(n, start)
-    copy_layers(network.unpack(towards.expand_as(start)), goals)
-    gradient, slopes = network.flat(n, start)
-    pulls, owner = (_spread(network, values) for values in (decay, torch.arange(n, device=x.device).to(start)))
-    own = owner.long()
-    plan = np.zeros((int(steps.max()), n))
-    for place, (count, observations) in enumerate(zip(steps, counts, strict=True)):
-        plan[: int(count), place] = rates(config, int(count), int(observations))
-    schedule = torch.from_numpy(plan).to(start)
-    rule = RULES[find("training_optimizer", config.training_optimizer)]
-    direction = rule(gradient)
-    minus_y, workspace = -y[:, None], network.workspace(x)
+        goal, goals = network.whole(n, start)
+        network.fill(goals, initial.expand(n, p))
+    gradient, slopes = network.whole(n, start)
+    pulls = _spread(network, factors[:, 1], p)
+    direction = RULES[find("training_optimizer", config.training_optimizer)](gradient)
+    weights = (caution * factors[:, 0])[:, None, None] * there[:, None]
+    descend = _Descent(network, layers, slopes, x, -y[:, None], weights)
+    first = np.array([first_rate(config, int(count)) for count in counts])
+    falls = config.training_schedule == "linear"
     losses = start.new_zeros(2, n)
-    last = torch.from_numpy(steps - 1)
-    for step in range(len(plan)):
-        residual = network.descend(layers, slopes, x, minus_y, weights, keep=0.0, add=1.0, workspace=workspace)
-        if step == 0 or bool((last == step).any()):
+    ends = {0, *steps.tolist()}
+    for step in range(int(steps.max())):
+        if step in ends:
+            # Those that have made their steps stand still.
+            going = np.where(steps > step, first, 0.0)
+            begun, fall = (_spread(network, torch.from_numpy(rate).to(start), p) for rate in (going, going / steps))
+            rates = begun.clone()
+        residual = descend()
+        if step == 0 or step + 1 in ends:
             loss = (residual[:, 0].square() * there).sum(1) / number
             if step == 0:
                 losses[0] = loss
-            losses[1] = torch.where((last == step).to(loss.device), loss, losses[1])
-        gradient.addcmul_(theta - goal, pulls)
-        theta.addcmul_(direction(gradient), schedule[step].index_select(0, own))
-    result = network.pack(layers)
-    if rule is adam:
+            losses[1] = torch.where(torch.from_numpy(steps == step + 1).to(loss.device), loss, losses[1])
+        gradient.addcmul_(theta if goal is None else theta - goal, pulls)
+        if falls:
+            torch.add(begun, fall, alpha=-step, out=rates)
+        theta.addcmul_(direction(), rates)
+    result = network.rows(layers)
+    if config.training_optimizer == "adam":
         # Adam heeds no gradient's size: a cautious agent goes a part of the way.
         result = torch.where(caution[:, None] == 1, result, start + caution[:, None] * (result - start))
-    first, loss = losses
+    before, loss = losses
     mean = y.square().sum(1) / number
-    sane = torch.isfinite(result).all(1) & (loss <= WORSE * torch.maximum(first, mean))
-    return Trained(result.where(sane[:, None], start), loss.where(sane, first), (~sane).to(loss))
+    sane = torch.isfinite(result).all(1) & (loss <= WORSE * torch.maximum(before, mean))
+    return Trained(result.where(sane[:, None], start), loss.where(sane, before), (~sane).to(loss))
 
 
-def _spread(network: Network, values: Tensor) -> Tensor:
-    """A number of every agent [n] for each of its parameters, flat."""
-    buffer, layers = network.flat(len(values), values)
-    for pair in layers:
-        for tensor in pair:
-            if tensor is not None:
-                tensor.copy_(values[:, None, None].expand_as(tensor))
+class _Descent:
+    """Writes the gradient of sum_r weight_r (f(x_r) - y_r)^2 / 2 of n networks; returns f(x_r) - y_r, [n, 1, r]."""
+
+    def __init__(
+        self, network: Network, layers: list[Tensor], slopes: list[Tensor], x: Tensor, minus_y: Tensor, weights: Tensor
+    ) -> None:
+        self._layers, self._minus_y, self._scale = layers, minus_y, network.output_scale
+        self._weights = weights * network.output_scale
+        n, _, r = x.shape
+        hidden = [x.new_empty(n, layer.shape[1], r) for layer in layers[:-1]]
+        deltas = [torch.empty_like(values) for values in hidden]
+        self._residual, self._delta = torch.empty_like(minus_y), torch.empty_like(minus_y)
+        self._up = list(zip(layers[:-1], [x, *hidden[:-1]], hidden, strict=True))
+        self._top = hidden[-1]
+        above = [*deltas, self._delta]
+        self._down = [
+            (torch.mul if index == len(layers) - 1 else torch.bmm, layers[index].mT, above[index], hidden[index - 1],
+             hidden[index - 1].mT, deltas[index - 1], slopes[index])
+            for index in reversed(range(1, len(layers)))
+        ]  # fmt: skip
+        self._first = (above[0], x.mT, slopes[0])
+
+    def __call__(self) -> Tensor:
+        for layer, below, values in self._up:
+            torch.bmm(layer, below, out=values).relu_()
+        torch.baddbmm(self._minus_y, self._layers[-1], self._top, alpha=self._scale, out=self._residual)
+        torch.mul(self._residual, self._weights, out=self._delta)
+        for product, layer, above, values, columns, delta, slope in self._down:
+            torch.bmm(above, columns, out=slope)
+            product(layer, above, out=delta)
+            THROUGH_RELU(delta, values, 0, grad_input=delta)
+        above, below, slope = self._first
+        torch.bmm(above, below, out=slope)
+        return self._residual
+
+
+def _spread(network: Network, values: Tensor, parameters: int) -> Tensor:
+    """A number of every agent [n] for each of its parameters, flat; 0 elsewhere."""
+    buffer, layers = network.whole(len(values), values)
+    network.fill(layers, values[:, None].expand(-1, parameters))
     return buffer

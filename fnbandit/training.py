@@ -188,10 +188,8 @@ def _train(
     config: Config, network: Network, start: Tensor, x: Tensor, y: Tensor, caution: Tensor, initial: Tensor, steps: int
 ) -> Trained:
     count = x.shape[2]
-    pull = config.number("regularization") if config.training_decay == "lambda" else float(config.training_decay)
-    scale, decay, towards = 2.0 / count, pull / count, None
-    if config.training_loss == "paper":
-        scale, decay, towards = 1.0, config.width * pull, initial[None]
+    scale, decay = loss_factors(config, count)
+    towards = initial[None] if config.training_loss == "paper" else None
     if count == 1:
         # One observation twice, at half its weight: a trailing dimension of one has other last bits.
         x, y, scale = x.expand(-1, -1, 2), y.expand(-1, 2), scale / 2
@@ -208,6 +206,12 @@ def _train(
     return Trained(theta.where(sane[:, None], start), loss.where(sane, first), (~sane).to(loss))
 
 
+def loss_factors(config: Config, observations: int) -> tuple[float, float]:
+    """What the squared errors on so many observations and the decay are multiplied by: see `Task`."""
+    pull = config.number("regularization") if config.training_decay == "lambda" else float(config.training_decay)
+    return (1.0, config.width * pull) if config.training_loss == "paper" else (2.0 / observations, pull / observations)
+
+
 def mean_square(residual: Tensor) -> Tensor:
     """Of residuals [n, 1, t], for each agent, [n]."""
     return torch.bmm(residual, residual.mT).flatten() / residual.shape[2]
@@ -215,12 +219,16 @@ def mean_square(residual: Tensor) -> Tensor:
 
 def rates(config: Config, steps: int, observations: int) -> list[float]:
     """The rate of every step of a training on so many observations: constant, or falling linearly to 0."""
-    rate = config.number("training_rate")
-    if config.training_fade:
-        rate /= math.sqrt(1 + observations / config.training_fade)
+    rate = first_rate(config, observations)
     if config.training_schedule == "linear":
         return [rate * (1 - k / steps) for k in range(steps)]
     return [rate] * steps
+
+
+def first_rate(config: Config, observations: int) -> float:
+    """The rate of the first step."""
+    rate = config.number("training_rate")
+    return rate / math.sqrt(1 + observations / config.training_fade) if config.training_fade else rate
 
 
 def steps_due(config: Config, last_trained: int, iteration: int) -> int:

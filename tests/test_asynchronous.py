@@ -167,7 +167,8 @@ def test_training_histories_of_different_lengths_together(optimizer, loss):
     initial = network.initial_parameters(0)
     counts, steps = np.array([17, 20, 32, 25]), np.array([6, 2, 9, 1])
     there = (torch.arange(32) < torch.from_numpy(counts)[:, None]).double()
-    x, y = rows(4, network.padded_dim, 32) * there[:, None], rows(4, 32, seed=1) * there
+    x = torch.nn.functional.pad(network.inputs(rows(4, 32, 4)), (0, 0, 0, network.padded_dim - network.inputs_dim))
+    x, y = x * there[:, None], rows(4, 32, seed=1) * there
     start = initial + 0.1 * rows(4, len(initial), seed=2)
     caution = torch.tensor([1.0, 0.5, 1.0, 0.25], dtype=torch.float64)
 
@@ -187,4 +188,5 @@ def test_training_histories_of_different_lengths_together(optimizer, loss):
 
 
 def test_padded_lengths():
-    assert padded_lengths(np.array([1, 16, 17, 32, 33, 100, 512])).tolist() == [16, 16, 32, 32, 64, 128, 512]
+    found = padded_lengths(np.array([1, 16, 17, 32, 33, 49, 96, 97, 512]))
+    assert found.tolist() == [16, 16, 32, 32, 48, 64, 96, 128, 512]
