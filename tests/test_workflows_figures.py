@@ -326,3 +326,32 @@ def test_figures_of_simulations(tmp_path):
         assert curve(run)[1][-1] == pytest.approx(run.summary["regret"])
     names = ["regret", "regret-against-agents", "regret-against-threshold", "rounds-against-agents"]
     assert list(figures(runs)) == [*names, "rounds-against-threshold", "regret-against-bytes", "rounds", "weight"]
+
+
+def test_presets_stand_side_by_side_with_scales_of_their_own():
+    runs = [
+        record(np.full((4, n), value), label=f"{preset}: N={n}", seed=seed, ramp=ramp)
+        for preset, ramp, value in (("tuned", 30, 1.0), ("paper", 700, 2.0))
+        for n in (1, 2)
+        for seed in (0, 1)
+    ]
+    drawn = figures(runs, "A title", {"paper: N=2": 3.5, "tuned: N=2": 3.5})
+    left, right = drawn["regret"].axes
+    assert [axis.get_title() for axis in (left, right)] == ["published settings, separate networks", "tuned"]
+    assert legend(drawn["regret"]) == ["N = 1", "N = 2", "published"]
+    for panel, value in enumerate((8.0, 4.0)):
+        assert lines(drawn["regret"], panel)["N = 2"].get_ydata()[-1] == value
+        assert lines(drawn["regret"], panel)["_published"].get_ydata()[0] == 3.5
+    assert left.get_ylim()[1] > right.get_ylim()[1] and left.get_yscale() == "linear"
+    assert "preset" not in drawn["regret"].get_suptitle()
+    assert [name for name in drawn if "against" in name] == ["regret-against-agents"]
+    against = drawn["regret-against-agents"]
+    assert legend(against) == ["published settings, separate networks", "tuned", "published"]
+    assert [bar.lines[0].get_ydata().tolist() for bar in against.axes[0].containers] == [[8, 8], [4, 4]]
+
+
+def test_a_panel_is_logarithmic_where_a_linear_one_would_hide_curves():
+    runs = [record(np.full((4, n), 1.0), label=f"tuned: N={n}") for n in (1, 2)]
+    axis = figures(runs, "A title", {"tuned: N=1": 100.0})["regret"].axes[0]
+    assert axis.get_yscale() == "log"
+    assert axis.get_ylim()[0] == pytest.approx(1.0)  # a quarter of the smallest end

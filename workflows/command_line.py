@@ -92,7 +92,7 @@ def _execute(studies: list[Study], display: Display, dry_run: bool = False, over
     if display.verbose:
         MESSAGES.setLevel(logging.INFO)
     codes = [DONE]
-    for study in studies:
+    for place, study in enumerate(studies):
         if dry_run:
             from workflows.dry_run import describe
 
@@ -103,7 +103,7 @@ def _execute(studies: list[Study], display: Display, dry_run: bool = False, over
             with early_cluster(study):
                 from workflows import runner
 
-                codes.append(runner.execute(study, console(display), overwrite))
+                codes.append(runner.execute(study, console(display), overwrite, studies[:place]))
     return max(codes)
 
 
@@ -142,6 +142,10 @@ class ReproduceArguments:
     """List the runs with the memory and the time they take, and stop."""
     overwrite: bool = False
     """Remove the study that stands in the figure's folder, and begin anew."""
+    keep: bool = False
+    """Write the figure's results among those that are shipped, once all of its runs are finished."""
+    page: bool = False
+    """Write the page of results, RESULTS.md and its pictures, from those that are shipped."""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
     display: Annotated[Display, tyro.conf.arg(name="")] = field(default_factory=Display)
 
@@ -149,14 +153,27 @@ class ReproduceArguments:
 def reproduce(argv: Sequence[str]) -> int:
     """the paper's figures: fig1a ... or all"""
     arguments = parse(ReproduceArguments, "fnbandit reproduce", argv)
-    if not arguments.figures:
-        console().print("figures: " + ", ".join([*experiment_names(), "all"]), soft_wrap=True)
-        return DONE
+    if arguments.keep and (arguments.quick or arguments.dry_run or not arguments.figures):
+        raise ValueError("keep=True: takes figures at full size, without --quick and --dry-run")
     names = experiment_names() if "all" in arguments.figures else arguments.figures
+    if not names and not arguments.page:
+        console().print("figures: " + ", ".join([*experiment_names(), "all"]), soft_wrap=True)
     if arguments.settings.out is not None and len(names) > 1:
         raise ValueError(f"out={str(arguments.settings.out)!r}: takes one figure; without it each goes to runs/FIGURE")
     studies = [experiment(name, arguments.quick, arguments.seeds, arguments.settings) for name in names]
-    return _execute(studies, arguments.display, arguments.dry_run, arguments.overwrite)
+    code = _execute(studies, arguments.display, arguments.dry_run, arguments.overwrite)
+    for study in [] if arguments.quick or arguments.dry_run else studies:
+        from workflows.kept_results import compare, keep
+
+        compare(study, console(arguments.display))
+        if arguments.keep:
+            console(arguments.display).print(f"kept     {keep(study)}", soft_wrap=True)
+    if arguments.page:
+        from workflows.results_page import write_page
+
+        for path in write_page():
+            console(arguments.display).print(f"page     {path}", soft_wrap=True)
+    return code
 
 
 @settings

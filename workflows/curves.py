@@ -100,7 +100,7 @@ def by_panel(groups: Groups) -> dict[str, dict[str, list[RunRecord]]]:
 def places(groups: Groups) -> dict[str, Place]:
     """Of every group by its label. A study of two fields or more has a panel per value of the second, with N first."""
     panels = by_panel(groups)
-    if len(panels) > 1:
+    if "" not in panels:
         return {
             label: Place(PANEL_TITLES.get(panel, panel), label.partition(": ")[2])
             for panel, members in panels.items()
@@ -180,8 +180,8 @@ def series(groups: Groups, field: str) -> dict[str, Series]:
         for label, config in configs.items():
             key = repr([config.get(name) for name in fields])
             if key not in names:
-                words = [panel, described(config, fields) if fields or not panel else ""]
-                names[key] = unused(": ".join(filter(None, words)), result)
+                name = f"{panel}: {described(config, fields)}" if panel else described(config, fields)
+                names[key] = unused(name if fields or not panel else PANEL_TITLES.get(panel, panel), result)
                 result[names[key]] = Series({}, {})
             value = settings(members[label][0])[field]
             result[names[key]].runs.setdefault(value, []).extend(members[label])

@@ -50,6 +50,8 @@ MAKER = "fnbandit (its own figure)"
 
 POINTS = 1000
 """Points of a curve at most"""
+WIDE = 12
+"""A panel with a scale of its own is logarithmic where its ends differ by more than this factor"""
 SHORT = 12
 """Characters of a note beside a mark at most: longer ones would cover each other"""
 
@@ -68,7 +70,7 @@ class Drawing:
         self._title, self._published = title, published
         self.line = context(runs) if runs else ""
         self.places = places(self.groups)
-        self._own_scales = len(by_panel(self.groups)) > 1
+        self._own_scales = "" not in by_panel(self.groups)
         self._numbers = style_numbers(self.groups)
 
     def curves(self, curves: Mapping[str, Curve], words: str, published: bool = False, below: int = 0) -> Figure | None:
@@ -86,6 +88,7 @@ class Drawing:
         marked = False
         for axis, panel in zip(sheet.axes, names, strict=False):
             inside = {label: one for label, one in curves.items() if at[label].panel == panel}
+            ends: list[float] = []
             for order, (label, whole) in enumerate(inside.items()):
                 name, one = at[label].name, whole.thinned(POINTS)
                 number = self._numbers.get(name, order)
@@ -97,19 +100,26 @@ class Drawing:
                 if one.error.any():
                     band = (one.mean - one.error, one.mean + one.error)
                     axis.fill_between(one.iterations, *band, color=look["color"], alpha=0.18, linewidth=0)
+                ends.append(float(one.mean[-1]))
                 if published and label in self._published:
                     _hollow(axis, one.iterations[-1], self._published[label], number)
+                    ends.append(self._published[label])
                     marked = True
             if panel:
                 axis.set_title(plain(panel, sheet.width / columns))
+            axis.set_ylim(bottom=0)
+            if self._own_scales and max(ends) > WIDE * min(ends) > 0:
+                axis.set_yscale("log")
+                axis.set_ylim(bottom=min(ends) / 4)
+                axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                axis.yaxis.set_minor_locator(NullLocator())
         for axis in sheet.axes[len(names) + below :]:
             axis.set_visible(False)
         if len(names) > columns:
             sheet.figure.supylabel(words, fontsize=8)
         else:
             sheet.axes[0].set_ylabel(words)
-        for axis in sheet.axes[: len(names)]:
-            axis.set_ylim(bottom=0)
         for axis in sheet.axes[max(0, len(names) - columns) : len(names)] if not below else sheet.axes[-1:]:
             axis.set_xlabel("iteration")
             axis.tick_params(labelbottom=True)
@@ -168,7 +178,7 @@ class Drawing:
             return None
         over: set[str] = set()
         sheet = Sheet(len(panels), 1, self._title, self.line, stacked=True)
-        marked = False
+        marked: set[tuple[float, float]] = set()
         for axis, (words, names) in zip(sheet.axes, panels.items(), strict=True):
             lines, means = [], []
             for label, one in found.items():
@@ -180,9 +190,10 @@ class Drawing:
                 lines.append(Line2D([], [], **look, label=plain(label)))
                 means += mean
                 for x in totals if published else ():
-                    if one.labels[x] in self._published:
-                        _hollow(axis, x, self._published[one.labels[x]], self._numbers[label])
-                        marked = True
+                    value = self._published.get(one.labels[x])
+                    if value is not None and (x, value) not in marked:  # which several presets share
+                        _hollow(axis, x, value, self._numbers[label])
+                        marked.add((x, value))
             axis.set_ylabel(words)
             _scale(axis, means)
             if words.startswith("bytes"):
@@ -190,7 +201,7 @@ class Drawing:
         _ticks(sheet.axes[-1], sorted({x for one in found.values() for x in one.runs}))
         sheet.axes[-1].set_xlabel(axis_words(field))
         sheet.figure.align_ylabels()
-        sheet.legend(lines, note("bars", over), marked)
+        sheet.legend(lines, note("bars", over), bool(marked))
         return sheet.figure
 
     def against_bytes(self) -> Figure | None:

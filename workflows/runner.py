@@ -9,6 +9,7 @@ import logging
 import platform
 import subprocess
 import time
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ from workflows.mirror import Mirror, check_place
 from workflows.output import errors
 from workflows.progress import Progress, short_name
 from workflows.secrets import masked
+from workflows.sharing import take_finished
 from workflows.standing import unfinished
 from workflows.stopping import Stop
 from workflows.stores import located, store_uri
@@ -50,8 +52,8 @@ SUMMARY_EVERY = 10.0
 PACKAGES = ("fnbandit", "torch", "numpy", "pyarrow", "ray", "mlflow")
 
 
-def execute(study: Study, console: Console, overwrite: bool = False) -> int:
-    """Run what is not finished of a study; the exit code."""
+def execute(study: Study, console: Console, overwrite: bool = False, others: Sequence[Study] = ()) -> int:
+    """Run what is not finished of a study, and in none of the `others` before it; the exit code."""
     engine = make_engine(study.settings)
     check(study, engine)
     for line in plan_lines(study):
@@ -60,7 +62,10 @@ def execute(study: Study, console: Console, overwrite: bool = False) -> int:
         mirror = Mirror(study.uri, study.directory) if study.uri else None
         if mirror is None:
             check_place(study.directory, str(study.directory))
-            return _execute(joined(study, overwrite), engine, console)
+            study = joined(study, overwrite)
+            if taken := take_finished(study, others):
+                console.print(f"{taken} of {len(study.points)} runs are those of {', '.join(o.name for o in others)}")
+            return _execute(study, engine, console)
         mirror.fetch()
         if overwrite and (study.directory / "study.json").exists():
             mirror.clear(load_study(study.directory))

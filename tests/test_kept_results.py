@@ -1,0 +1,138 @@
+"""Results that are shipped: what is kept of a study, what is read back, how fresh runs compare with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from rich.console import Console
+from small_records import record
+
+from fnbandit import Config
+from fnbandit.records import read_run
+from workflows import kept_results
+from workflows.command_line import main
+from workflows.grouping import curve, group
+from workflows.kept_results import differences, keep, kept_record, kept_row, published_values, read_kept
+from workflows.runner import execute, machine
+from workflows.settings import Settings
+from workflows.study import Point, Study, with_seeds
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """A folder of results of its own."""
+    monkeypatch.setattr(kept_results, "RESULTS", tmp_path / "results")
+    return tmp_path / "results"
+
+
+def small_study(tmp_path, horizon=20) -> Study:
+    settings = Settings(engine="local", tracking=False)
+    config = Config(agents=2, horizon=horizon, algorithm="linear-ucb")
+    points = [Point("curve=a", config, "paper: a", 3.5), Point("curve=b", config.replace(agents=1), "tuned: b")]
+    return Study("small", tmp_path / "runs" / "small", with_seeds(points, 2), settings)
+
+
+def test_what_is_kept_is_what_the_runs_say(tmp_path, results):
+    study = small_study(tmp_path)
+    with pytest.raises(ValueError, match="4 of 4 runs are not finished; nothing is kept"):
+        keep(study)
+    assert not results.exists()
+    assert execute(study, Console(quiet=True)) == 0
+    assert keep(study) == results / "small.parquet"
+    kept = group(read_kept("small"))
+    assert {label: len(runs) for label, runs in kept.items()} == {"tuned: b": 2, "paper: a": 2}
+    for point in study.points:
+        run = read_run(study.directory / point.path)
+        one = kept[point.label][point.config.seed]
+        assert Config(**one.summary["config"]) == point.config
+        for name in ("regret", "regret_standard_error", "rounds", "bytes_up", "messages_down", "seconds", "versions"):
+            assert one.summary[name] == run.summary[name]
+        assert one.summary["machine"] == machine()
+        iterations, regret = curve(one)
+        assert iterations.tolist() == list(range(1, 21))
+        assert regret == pytest.approx(curve(run)[1], rel=1e-6)
+    assert published_values(read_kept("small")) == {"paper: a": 3.5}
+    assert read_kept("another") == []
+
+
+def test_a_curve_is_thinned_to_150_points_with_both_ends(tmp_path):
+    run = record(np.ones((1000, 1)))
+    facts = {"versions": {}, "seconds": 1.0, "regret_standard_error": 0.0, "messages_up": 0, "messages_down": 0}
+    run.summary.update(facts)
+    row = kept_row(run, Point(".", Config()))
+    assert len(row["curve"]) == 150
+    assert (row["curve_iterations"][0], row["curve_iterations"][-1]) == (1, 1000)
+    iterations, regret = curve(kept_record(tmp_path, row))
+    assert (regret == iterations).all()
+
+
+def test_damaged_results_are_one_line(results):
+    results.mkdir()
+    (results / "small.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(ValueError, match="small.parquet: is damaged") as error:
+        read_kept("small")
+    assert "\n" not in str(error.value)
+
+
+def fresh(values, label="a", **fields):
+    """A run of one agent per seed, with a final regret."""
+    return [record([[value]], label=label, seed=seed, **fields) for seed, value in enumerate(values)]
+
+
+def test_fresh_runs_beside_the_shipped_ones_by_hand(monkeypatch):
+    shipped = [*fresh([1.0, 3.0]), *fresh([1.0, 1.2], "b", width=3), *fresh([5.0], "c", width=4)]
+    monkeypatch.setattr(kept_results, "read_kept", lambda name: shipped)
+    # a: means 2 and 3, errors 1 and 1. b: means 1.1 and 2.1, errors 0.1 and 0.1.
+    again = [*fresh([2.0, 4.0]), *fresh([2.0, 2.2], "b", width=3), *fresh([5.0], "c", width=4), *fresh([7.0], "d")]
+    found = {difference.label: difference for difference in differences("any", again)}
+    one, two, three = (found.pop(label) for label in "abc")
+    assert not found
+    assert one.errors == pytest.approx(1 / math.sqrt(2))
+    assert one.said() == "within the error: +1.00, 0.7 standard errors"
+    assert two.said() == "outside: +1.00, 7.1 standard errors"
+    assert three.said() == "same bits"
+    # Only the same seeds and configs are compared.
+    (only,) = differences("any", fresh([1.0, 9.0])[:1])
+    assert only.said() == "same bits"
+    assert differences("any", fresh([1.0], width=99)) == []
+
+
+def test_the_command_keeps_and_compares(tmp_path, results, monkeypatch, capsys):
+    from workflows import command_line
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        command_line, "experiment", lambda name, *_: dataclasses.replace(small_study(tmp_path), name=name)
+    )
+    assert main(["reproduce", "small", "--engine", "local", "--keep"]) == 0
+    printed = capsys.readouterr().out
+    assert "shipped" not in printed and "kept" in printed
+    assert main(["reproduce", "small"]) == 0
+    printed = capsys.readouterr().out
+    assert "Beside the results that are shipped" in printed and printed.count("same bits") == 2
+    for words in (["small", "--quick"], ["small", "--dry-run"], []):
+        assert main(["reproduce", *words, "--keep"]) == 2
+        assert "keep=True: takes figures at full size" in capsys.readouterr().err
+
+
+def test_a_run_that_two_studies_share_is_carried_out_once(tmp_path, capsys):
+    first = small_study(tmp_path)
+    config = first.points[0].config
+    points = with_seeds([Point("curve=c", config, "c"), Point("curve=d", config.replace(dim=3), "d")], 2)
+    second = Study("second", tmp_path / "runs" / "second", points, first.settings)
+    assert execute(first, Console(quiet=True)) == 0
+    console = Console(width=200)
+    assert execute(second, console, others=[first]) == 0
+    assert "2 of 4 runs are those of small" in capsys.readouterr().out
+    labels = [read_run(second.directory / point.path).summary["label"] for point in points]
+    assert labels == ["c", "c", "d", "d"]
+    shared = read_run(second.directory / "curve=c/seed=1")
+    assert shared.trace.equals(read_run(first.directory / "curve=a/seed=1").trace)
+    body = json.loads((second.directory / "curve=c/seed=1/summary.json").read_text())
+    assert body["config"] == dataclasses.asdict(config.replace(seed=1))
+    assert execute(second, console, others=[first]) == 0
+    assert "are those of" not in capsys.readouterr().out

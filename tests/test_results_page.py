@@ -1,0 +1,88 @@
+"""The page of results is what the shipped results say, README says nothing else, and runs give the same bits again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_records import record
+
+import workflows
+from fnbandit import Config, simulate
+from workflows.kept_results import kept_names, read_kept
+from workflows.result_figures import fitted_slope, front, scaling_series, sensitivity_series
+from workflows.results_page import OURS, PAPER, number, page_text
+from workflows.runner import machine, versions
+
+EXPERIMENTS = Path(workflows.__file__).parent / "experiments"
+README = (EXPERIMENTS.parent.parent / "README.md").read_text()
+
+
+def test_the_page_is_what_the_command_would_write():
+    page = (EXPERIMENTS / "RESULTS.md").read_text()
+    assert page == page_text(), "`fnbandit reproduce --page` writes it"
+    linked = re.findall(r"\]\((results/[^)]+)\)", page)
+    assert linked and all((EXPERIMENTS / path).is_file() for path in linked)
+    assert {path.name for path in (EXPERIMENTS / "results").glob("*.png")} == {Path(path).name for path in linked}
+    assert set(kept_names()) <= {*PAPER, *OURS}
+
+
+def test_results_are_small():
+    assert sum(path.stat().st_size for path in (EXPERIMENTS / "results").glob("*.parquet")) < 700_000
+
+
+def test_every_table_of_results_in_the_readme_stands_on_the_page():
+    page = (EXPERIMENTS / "RESULTS.md").read_text().splitlines()
+    results = README.partition("\n## Results\n")[2].partition("\n## ")[0]
+    rows = [line for line in results.splitlines() if line.startswith("|")]
+    assert len(rows) >= 7
+    assert [row for row in rows if row not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "iterations"), [("fig1a", "tuned: FN-UCB N=2", 200), ("fig1b", "tuned: Neural UCB", 200)]
+)
+def test_a_cell_run_again_has_the_same_bits(name, label, iterations):
+    kept = next(run for run in read_kept(name) if run.summary["label"] == label and run.summary["seed"] == 0)
+    for kind, here, there in (
+        ("processor", machine(), kept.summary["machine"]),
+        ("torch", versions()["torch"], kept.summary["versions"]["torch"]),
+    ):
+        if here != there:
+            pytest.skip(f"the results are of another {kind}: {there}, here it is {here}")
+    result = simulate(Config(**kept.summary["config"]).replace(horizon=iterations))
+    regret = result.regret.mean(1, dtype=np.float64).cumsum()
+    points = kept.trace.column("iteration").to_numpy()
+    points = points[points <= iterations]
+    assert len(points) >= 6
+    found = np.cumsum(kept.trace.column("regret").to_numpy())[: len(points)]
+    assert found.astype(np.float32).tolist() == regret[points - 1].astype(np.float32).tolist()
+
+
+def test_numbers_keep_three_digits():
+    assert [number(value) for value in (0.04, 9.84, 99.95, 104.4, 1015.3)] == ["0.0", "9.8", "100.0", "104", "1,015"]
+
+
+def test_slopes_by_hand():
+    runs = [record(np.full((1, n), 8.0 / n**0.5), environment="cosine", trigger="logdet") for n in (1, 4, 16, 64)]
+    ((key, series),) = scaling_series(runs).items()
+    assert key == ("cosine", 5.0)
+    assert fitted_slope(series, ["regret"], lambda n: True) == pytest.approx(-0.5)
+    assert fitted_slope(series, ["regret"], lambda n: n >= 16) == pytest.approx(-0.5)
+
+
+def test_the_front_by_hand():
+    # 3,000 bytes a round: regret 5 with one round, 4 with two, 6 with three, 2 with four.
+    finals = {1: 5, 2: 4, 3: 6, 4: 2}
+    groups = {str(r): [record([[v]] + [[0.0]] * 3, rounds=range(1, r + 1))] for r, v in finals.items()}
+    assert front(groups) == [(3000, 5, "1"), (6000, 4, "2"), (12000, 2, "4")]
+
+
+def test_sensitivity_is_in_factors_of_the_tuned_value():
+    base = record([[1.0]], label="a: tuned", training_rate=0.02)
+    runs = [base, record([[2.0]], label="a: rate 0.06", training_rate=0.06)]
+    found = sensitivity_series(runs)["a"]
+    assert list(found["training_rate"]) == pytest.approx([1.0, 3.0])
+    assert list(found["ramp"]) == [1.0]

@@ -1,0 +1,349 @@
+"""The page of results, experiments/RESULTS.md, and its pictures, from the results that are shipped.
+
+`fnbandit reproduce --page` writes it; `page_text` is a function of the Parquet files alone.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fnbandit.memory import readable
+from fnbandit.records import RunRecord, aside
+from workflows.claims import ALIKE, CLAIMS, LEVEL, judged
+from workflows.curves import BYTES, Total
+from workflows.experiment_files import FOLDER, experiment
+from workflows.grouping import group
+from workflows.kept_results import RESULTS, published_values, read_kept
+from workflows.settings import Settings
+from workflows.study import Study
+
+PRESETS = {"paper": "published settings", "tuned": "tuned"}
+PAPER = [f"fig{name}" for name in ("1a", "1b", "1c", "1d", "2a", "2b", "2c", "2d", "3a", "3b",
+                                   "4a", "4b", "4c", "4d", "5", "6a", "6b")]  # fmt: skip
+COMMUNICATION = {"communication-cosine": "cosine, N = 10", "communication-shuttle": "shuttle, N = 5"}
+OURS = [*COMMUNICATION, "scaling", "sensitivity"]
+CELLS = {"fig1a": "cosine", "fig1b": "square", "fig2a": "shuttle, m = 20", "fig2c": "shuttle, m = 50, diagonal",
+         "fig2b": "magic"}  # fmt: skip
+"""The figures that have published final values, by task"""
+ABOUT = """\
+Written by `fnbandit reproduce --page` from the Parquet files in `results/`: regret per agent, mean ± standard error
+over seeds. *Published* are the final values of the authors' own result files, *published settings* are their
+settings, run here with networks that are really separate (the published code trains one network for all agents),
+*tuned* is this project's preset. `fnbandit reproduce NAME` runs an experiment again and says how it compares with
+what is shipped.
+"""
+RULES = """\
+Every comparison is of the same seeds. It *holds*, or *does not hold*, if a one-sided paired t-test of the logarithms
+says so at p < {level}, else it is *undecided*; a line of several comparisons holds if all do, and does not if one of
+them does not. ≈ holds if means differ by at most {alike:.0%} of the larger one. p is that of the comparison that
+decided. Numbers are means of final regret per agent in the order of what is compared.
+"""
+REMARKS = """\
+With the tuned preset Fig. 2d has values of D of its own: 1, 3, 8. Linear and kernel methods have the published
+settings in both columns.
+"""
+FITTED = """\
+Powers of N that fit (least squares of logarithms). Theory: regret per agent as N^-0.5 (the first term of Theorem
+1), rounds as N^0.5 (Theorem 2).
+"""
+PARTING = """\
+Over all N, regret per agent changes as N to a power between {low:+.2f} and {high:+.2f}, where theory has -0.5:
+{than}. The theory's bound has a second term, d~ sqrt(T) per agent, which does not fall with N. Rounds change as N
+to a power between {few:+.2f} and {many:+.2f}, where theory has +0.5: Theorem 2 lets D shrink as T / (N d~), while
+here D stays, and then its proof bounds the rounds by sqrt(T d~ / D), up to logarithms, for every N. That they fall
+is because the rows of all agents make the common matrix grow, so that one agent's new rows change its determinant
+less.
+"""
+NEAR = 1.1
+"""Regret within this factor of the best counts as as good"""
+
+
+def number(value: float) -> str:
+    """With three digits or more, never rounded to a rounder number than that."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def measured(total: Total) -> str:
+    """A mean with its standard error over seeds."""
+    return f"{number(total.mean)} ± {number(total.error)}" if total.over.endswith("seeds") else number(total.mean)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Markdown."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines] + [""]
+
+
+def paragraph(text: str) -> list[str]:
+    """Prose in lines of one width."""
+    return [*textwrap.wrap(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False), ""]
+
+
+class Page:
+    """What the page says, section after section."""
+
+    def __init__(self) -> None:
+        self.studies: dict[str, Study] = {name: experiment(name, False, None, Settings()) for name in [*PAPER, *OURS]}
+        self.runs = {name: read_kept(name) for name in self.studies}
+        self.groups = {name: group(runs) if runs else {} for name, runs in self.runs.items()}
+
+    def text(self) -> str:
+        """All of it."""
+        sections = (self.head, self.cells, self.claims, self.figures, self.communication, self.scaling,
+                    self.sensitivity, self.seeds, self.origin)  # fmt: skip
+        return "\n".join(line for section in sections for line in section()).rstrip() + "\n"
+
+    def missing(self, name: str) -> list[str]:
+        """The curves of an experiment that have no results."""
+        labels = dict.fromkeys(point.label for point in self.studies[name].points)
+        return [label for label in labels if label and label not in self.groups[name]]
+
+    def not_run(self, name: str) -> list[str]:
+        """A line on them."""
+        missing, whole = self.missing(name), len({point.label for point in self.studies[name].points})
+        if not missing:
+            return []
+        few = f"{len(missing)} of {whole} curves" if 6 < len(missing) < whole else "; ".join(missing)
+        return [f"Not run: {'all curves' if len(missing) == whole else few}.", ""]
+
+    def head(self) -> Iterator[str]:
+        yield "# Results"
+        yield from paragraph(ABOUT)
+
+    def cells(self) -> Iterator[str]:
+        yield "## The published cells"
+        yield "Final regret per agent after 5,000 iterations, communicating in every one."
+        yield ""
+        rows, short, worse, counted = [], [], [], 0
+        for name, task in CELLS.items():
+            short.append([task])
+            for n in (1, 2, 5, 10):
+                points = [p for p in self.studies[name].points if p.label == f"tuned: FN-UCB N={n}"]
+                published = points[0].published if points else None
+                if published is None:
+                    short[-1].append("")
+                    continue
+                found = {preset: self.groups[name].get(f"{preset}: FN-UCB N={n}") for preset in PRESETS}
+                totals = {preset: Total.of(runs, ["regret"]) if runs else None for preset, runs in found.items()}
+                ratios = [f"{total.mean / published:.2f}" if total else "–" for total in totals.values()]
+                cells = [measured(total) if total else "not run" for total in totals.values()]
+                rows.append([task, str(n), f"{published:.1f}", cells[0], ratios[0], cells[1], ratios[1]])
+                means = [number(total.mean) if total else "–" for total in totals.values()]
+                short[-1].append(" / ".join([f"{published:.1f}", *means]))
+                if tuned := totals["tuned"]:
+                    counted += 1
+                    worse += [f"{task}, N = {n}"] if tuned.mean > published else []
+        yield from table(["published / published settings / tuned", *(f"N={n}" for n in (1, 2, 5, 10))], short)
+        headings = ["task", "N", "published", "published settings", "/ published", "tuned", "/ published"]
+        yield from table(headings, rows)
+        said = f": {'; '.join(worse)}" if worse else ""
+        yield from paragraph(f"Tuned has more regret than published in {len(worse)} of {counted} cells{said}.")
+
+    def claims(self) -> Iterator[str]:
+        yield "## What the paper says, and what holds"
+        yield from paragraph(RULES.format(level=LEVEL, alike=ALIKE))
+        rows = []
+        counts = {preset: dict.fromkeys(("holds", "does not hold", "undecided", "not run"), 0) for preset in PRESETS}
+        for claim in CLAIMS:
+            for place, comparison in enumerate(claim.comparisons):
+                outcomes = {preset: judged(comparison, preset, self.groups) for preset in PRESETS}
+                for preset, outcome in outcomes.items():
+                    counts[preset][outcome.verdict] += 1
+                where = f"{claim.place}; {figure_name(comparison.figure)}"
+                text = claim.text if place == 0 else ""
+                rows.append([text, where, comparison.said(), *(one.said() for one in outcomes.values())])
+        yield from table(["claim", "where", "compared", *PRESETS.values()], rows)
+        for preset, words in PRESETS.items():
+            yield f"- {words}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts[preset].items() if count)
+        yield ""
+        yield from paragraph(REMARKS)
+
+    def figures(self) -> Iterator[str]:
+        yield "## The paper's figures"
+        yield "Hollow marks are published final values, bands the standard error over seeds."
+        yield ""
+        for name in PAPER:
+            study = self.studies[name]
+            yield f"### {study.title}"
+            if self.groups[name]:
+                yield f"![{study.title}](results/{name}.png)"
+                yield ""
+            yield study.caption or ""
+            yield ""
+            yield from self.not_run(name)
+
+    def communication(self) -> Iterator[str]:
+        yield "## Communication"
+        if any(self.groups[name] for name in COMMUNICATION):
+            yield "![Regret against rounds and against bytes](results/communication.png)"
+            yield ""
+        for name, task in COMMUNICATION.items():
+            groups = self.groups[name]
+            if groups:
+                totals = {label: Total.of(runs, ["regret"]) for label, runs in groups.items()}
+                least = min(total.mean for total in totals.values())
+                good = [label for label in groups if totals[label].mean <= NEAR * least]
+                rounds = {label: Total.of(groups[label], ["rounds"]).mean for label in good}
+                sent = {label: Total.of(groups[label], BYTES).mean for label in good}
+                best = min(totals, key=lambda label: totals[label].mean)
+                few, small = (min(values, key=values.__getitem__) for values in (rounds, sent))
+                yield (
+                    f"- {task}: the least regret is {measured(totals[best])} ({best}). Within {NEAR - 1:.0%} of it, "
+                    f"the fewest rounds are {number(rounds[few])} ({few}: {measured(totals[few])}), the fewest bytes "
+                    f"{readable(sent[small])} ({small}: {measured(totals[small])})."
+                )
+        yield ""
+        for name, task in COMMUNICATION.items():
+            groups = self.groups[name]
+            if groups:
+                rows = [
+                    [label, measured(Total.of(runs, ["regret"])), number(Total.of(runs, ["rounds"]).mean),
+                     readable(Total.of(runs, BYTES).mean)]
+                    for label, runs in groups.items()
+                ]  # fmt: skip
+                yield from table([task, "regret per agent", "rounds", "bytes"], rows)
+            yield from self.not_run(name)
+
+    def scaling(self) -> Iterator[str]:
+        from workflows.result_figures import fitted_slope, scaling_series
+
+        yield "## Scaling"
+        series = {key: one for key, one in scaling_series(self.runs["scaling"]).items() if len(one) > 1}
+        if series:
+            yield "![Regret, rounds, messages, bytes and seconds against N](results/scaling.png)"
+            yield ""
+            yield from paragraph(FITTED)
+            rows, slopes = [], dict[str, list[float]](regret=[], rounds=[])
+            for (task, threshold), one in series.items():
+                row = [f"{task}, D = {threshold:g}", f"{min(one)} to {max(one):,}"]
+                for name in slopes:
+                    row.append(f"{fitted_slope(one, [name], lambda n: n <= 100):+.2f}")
+                    far = fitted_slope(one, [name], lambda n: n >= 100) if sum(n >= 100 for n in one) > 1 else None
+                    row.append("–" if far is None else f"{far:+.2f}")
+                    slopes[name].append(fitted_slope(one, [name], lambda n: True))
+                ends = [Total.of(one[n], ["regret"]) for n in (min(one), max(one))]
+                talks = [Total.of(one[n], ["rounds"]) for n in (min(one), max(one))]
+                row += [f"{number(a.mean)} → {number(b.mean)}" for a, b in (ends, talks)]
+                rows.append(row)
+            headings = [
+                "",
+                "N",
+                "regret, to N = 100",
+                "from N = 100",
+                "rounds, to N = 100",
+                "from N = 100",
+                "regret",
+                "rounds",
+            ]
+            yield from table(headings, rows)
+            yield from self.scaling_in_short(series)
+            low, high = min(slopes["regret"]), max(slopes["regret"])
+            few, many = min(slopes["rounds"]), max(slopes["rounds"])
+            than = "slower" if low > -0.5 else "faster" if high < -0.5 else "on both sides of that"
+            yield from paragraph(PARTING.format(low=low, high=high, few=few, many=many, than=than))
+        yield from self.not_run("scaling")
+
+    def scaling_in_short(self, series: Mapping[tuple[str, float], Mapping[int, list[RunRecord]]]) -> list[str]:
+        """Regret per agent and rounds with D = 5 at the powers of ten."""
+        tasks = {task: one for (task, threshold), one in series.items() if threshold == 5}
+        sizes = [n for n in (1, 10, 100, 1000, 10_000) if any(n in one for one in tasks.values())]
+        rows = []
+        for task, one in tasks.items():
+            totals = [
+                [Total.of(one[n], [name]).mean for name in ("regret", "rounds")] if n in one else None for n in sizes
+            ]
+            rows.append([task, *(f"{number(t[0])} ({number(t[1])})" if t else "–" for t in totals)])
+        return table(["D = 5: regret per agent (rounds)", *(f"N={n:,}" for n in sizes)], rows)
+
+    def sensitivity(self) -> Iterator[str]:
+        from workflows.result_figures import SENSITIVE, sensitivity_series
+
+        yield "## How sure: sensitivity"
+        found = sensitivity_series(self.runs["sensitivity"])
+        if found:
+            yield "![Regret against the factor of a field](results/sensitivity.png)"
+            yield ""
+            rows = []
+            for task, fields in found.items():
+                for name, words in SENSITIVE.items():
+                    points = {factor: Total.of(runs, ["regret"]).mean for factor, runs in sorted(fields[name].items())}
+                    if len(points) > 1:
+                        usual = points[1.0]
+                        worst, best = max(points, key=points.__getitem__), min(points, key=points.__getitem__)
+                        rows.append(
+                            [task, words, number(usual), f"{number(points[worst])} at {worst:.2g} times",
+                             f"{number(points[best])} at {best:.2g} times" if best != 1.0 else "the tuned value"]
+                        )  # fmt: skip
+            yield from table(["task", "field", "tuned", "worst", "best"], rows)
+        yield from self.not_run("sensitivity")
+
+    def seeds(self) -> Iterator[str]:
+        yield "## How sure: seeds"
+        yield "Final regret per agent of every seed, from seed 0 on."
+        yield ""
+        rows = []
+        for name, task in CELLS.items():
+            for label, runs in self.groups[name].items():
+                finals = np.array([run.summary["regret"] for run in runs])
+                rows.append([task, label, ", ".join(map(number, finals)), f"{finals.max() / finals.min():.1f}"])
+        yield from table(["task", "curve", "seeds", "largest / smallest"], rows)
+
+    def origin(self) -> Iterator[str]:
+        yield "## Where the numbers come from"
+        runs = {(run.summary["label"], repr(run.summary["config"])): run for one in self.runs.values() for run in one}
+        distinct = {repr(run.summary["config"]): run for run in runs.values()}.values()
+        hours = sum(run.summary["seconds"] for run in distinct) / 3600
+        yield f"{len(distinct)} runs, {hours:.1f} hours on one core."
+        yield ""
+        commits = sorted({run.summary["commit"] for run in distinct})
+        machines = sorted({run.summary["machine"] for run in distinct})
+        versions = sorted({", ".join(f"{k} {v}" for k, v in run.summary["versions"].items()) for run in distinct})
+        for words, values in (("commit", commits), ("machine", machines), ("versions", versions)):
+            yield f"- {words}: {'; '.join(values)}"
+        yield ""
+
+
+def figure_name(name: str) -> str:
+    return f"Fig. {name.removeprefix('fig')}"
+
+
+def page_text() -> str:
+    """The page as it should be."""
+    return Page().text()
+
+
+def write_page() -> list[Path]:
+    """Write the page and its pictures; what was written."""
+    from workflows.result_figures import (
+        against_agents_figure,
+        communication_figure,
+        scaling_figure,
+        sensitivity_figure,
+        study_figure,
+        write_picture,
+    )
+
+    page = Page()
+    figures = {}
+    for name in PAPER:
+        if runs := page.runs[name]:
+            make = against_agents_figure if name.startswith("fig6") else study_figure
+            figures[name] = make(runs, page.studies[name].title or name, published_values(runs))
+    figures["communication"] = communication_figure({task: page.runs[name] for name, task in COMMUNICATION.items()})
+    figures["scaling"] = scaling_figure(page.runs["scaling"])
+    figures["sensitivity"] = sensitivity_figure(page.runs["sensitivity"])
+    folder = Path(str(RESULTS))
+    folder.mkdir(exist_ok=True)
+    written = []
+    for name, figure in figures.items():
+        if figure is not None:
+            write_picture(figure, folder / f"{name}.png")
+            written.append(folder / f"{name}.png")
+    path = Path(str(FOLDER / "RESULTS.md"))
+    with aside(path) as part:
+        part.write_text(page.text(), encoding="utf-8")
+    return [path, *written]
