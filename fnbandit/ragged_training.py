@@ -40,7 +40,7 @@ def adam(gradient: Tensor) -> Rule:
     """Adam: a fused step of rate 1 from 0."""
     direction, first, second = (torch.zeros_like(gradient) for _ in range(3))
     count = torch.zeros((), device=gradient.device)
-    state = ([direction], [gradient], [first], [second], [], [count])
+    state: tuple[list[Tensor], ...] = ([direction], [gradient], [first], [second], [], [count])
 
     def step() -> Tensor:
         count.add_(1)

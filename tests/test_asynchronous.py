@@ -10,7 +10,9 @@ import torch
 from helpers import LIKE, assert_same, interrupt, rows
 
 from fnbandit import Config, simulate
-from fnbandit.covariance.versions import OwnRows, Versions, chunk_rows, room
+from fnbandit.covariance.full import change_of
+from fnbandit.covariance.prospects import OwnRows, Prospects, room
+from fnbandit.covariance.versions import Versions, chunk_rows
 from fnbandit.network import Network
 from fnbandit.ragged_training import padded_lengths, train_ragged
 from fnbandit.records import read_run
@@ -63,29 +65,55 @@ def test_versions_that_nobody_holds_are_forgotten():
 
 
 def test_own_rows_lower_the_inverse():
-    """Against V^-1 = I: rows z of (I + G^T G)^-1, as many as an agent has."""
+    """Against V^-1 = I: V-bar^-1 x and the mean with as many rows as an agent has."""
     p, counts = 6, [0, 3, 11]
     own = OwnRows(3, p, LIKE)
-    inverses = [torch.eye(p, dtype=torch.float64) for _ in counts]
-    for place in range(max(counts)):
-        active = np.array([agent for agent, count in enumerate(counts) if place < count])
-        x = rows(len(active), 2, p, seed=place)
-        _, less, parts = own.evaluate(active, x)
-        arms = torch.ones(len(active), dtype=torch.int64)
-        solved = own.lowered(active, x[:, 1].clone(), arms, parts)
-        variance = (x * x).sum(-1)[:, 1] - less[:, 1]
-        for row, agent in enumerate(active):
-            torch.testing.assert_close(solved[row], inverses[agent] @ x[row, 1])
-            torch.testing.assert_close(variance[row], x[row, 1] @ inverses[agent] @ x[row, 1])
-            inverses[agent] = torch.linalg.inv(torch.linalg.inv(inverses[agent]) + torch.outer(x[row, 1], x[row, 1]))
-        own.append(active, solved / (1 + variance).sqrt()[:, None], torch.zeros(len(active), dtype=torch.float64))
+    x = rows(3, 2, p, seed=1)
+    given = {1: rows(3, p, seed=2), 2: rows(11, p, seed=3)}
+    targets = {agent: rows(len(g), seed=4) for agent, g in given.items()}
+    for agent, g in given.items():
+        for some, values in zip(g.split(8), targets[agent].split(8), strict=True):
+            solved, mean = some[None].clone(), torch.zeros(1, len(some), dtype=torch.float64)
+            one = np.array([agent])
+            own.solved(one, some[None], solved, mean)
+            change = change_of(some[None], solved, (values - mean)[:, :, None])
+            own.append(one, np.array([len(some)]), change[..., :-1], change[..., -1])
     assert own.lengths.tolist() == counts
+    solved, mean = x.clone(), torch.zeros(3, 2, dtype=torch.float64)
+    own.solved(np.arange(3), x, solved, mean)
+    torch.testing.assert_close(solved[0], x[0])
+    for agent, g in given.items():
+        inverse = torch.linalg.inv(torch.eye(p, dtype=torch.float64) + g.T @ g)
+        torch.testing.assert_close(solved[agent], x[agent] @ inverse)
+        torch.testing.assert_close(mean[agent], x[agent] @ inverse @ g.T @ targets[agent])
     own.reset(2)
-    assert not own.evaluate(np.array([2]), rows(1, 2, p))[1].any()
+    assert [few.tolist() for few, _, _ in own.of(np.array([2, 1]))] == [[1]]
 
 
 def test_room():
-    assert room(np.array([0, 1, 8, 9, 32, 33, 200])).tolist() == [0, 8, 8, 32, 32, 128, 512]
+    assert room(np.array([0, 1, 8, 9, 32, 33, 200])).tolist() == [0, 8, 8, 16, 32, 64, 256]
+
+
+def test_prospects_are_what_pulled_contexts_make_of_them():
+    """Of two agents that pull in different iterations: against (I + G^T G)^-1 of the contexts pulled."""
+    p, iterations, arms = 5, 3, 2
+    x, rewards = rows(2, iterations * arms, p), rows(2, iterations, seed=1)
+    prospects = Prospects(2, iterations, arms, LIKE)
+    prospects.start(torch.arange(2), x @ x.mT, torch.zeros(2, iterations * arms, dtype=torch.float64))
+    pulled: list[list[int]] = [[], []]
+    for who, place, chosen in [([0, 1], [0, 0], [1, 0]), ([1], [1], [1]), ([0, 1], [1, 2], [0, 1]), ([0], [2], [0])]:
+        index, places, picks = (torch.tensor(values) for values in (who, place, chosen))
+        mean, variance = prospects.at(index, places)
+        for row, agent in enumerate(who):
+            g = x[agent, pulled[agent]]
+            inverse = torch.linalg.inv(torch.eye(p, dtype=torch.float64) + g.T @ g)
+            now = x[agent].unflatten(0, (iterations, arms))[place[row]]
+            torch.testing.assert_close(variance[row], (now @ inverse * now).sum(1))
+            torch.testing.assert_close(mean[row], now @ inverse @ g.T @ rewards[agent, : len(g)])
+        before = prospects.pull(index, places, picks, rewards[index, places])
+        torch.testing.assert_close(before, variance[torch.arange(len(who)), picks])
+        for agent, at, arm in zip(who, place, chosen, strict=True):
+            pulled[agent].append(at * arms + arm)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

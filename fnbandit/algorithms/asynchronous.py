@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +12,12 @@ from torch import Tensor
 
 from fnbandit.algorithms.base import Group, Scored, Trace
 from fnbandit.config import Config
-from fnbandit.covariance.versions import OwnRows
+from fnbandit.covariance.full import change_of
+from fnbandit.covariance.prospects import OwnRows, Prospects, iterations_ahead
 from fnbandit.environments import Environment
 from fnbandit.environments.ragged import RaggedStream
 from fnbandit.memory import Memory, precisions
+from fnbandit.randomness import BLOCK
 from fnbandit.rounds.exchange import AgentUpload, Download, Statistics
 from fnbandit.rounds.messages import Contents
 from fnbandit.rounds.triggers import Moment
@@ -24,22 +27,20 @@ OWN_ROWS = 128
 """Rows between two exchanges that memory is reckoned with"""
 
 
-class Found(NamedTuple):
-    """What V-bar says of an iteration's features x [n', arms, p]: of the active agents."""
+class Seen(NamedTuple):
+    """What agents see that look ahead, of m pairs of an agent and an iteration."""
 
+    agents: np.ndarray
+    """[m], as indices in the group"""
+    iterations: np.ndarray
+    """[m]"""
+    contexts: Tensor
+    """[m, arms, dim]"""
     features: Tensor
-    downloaded_mean: Tensor
-    """[n', arms], by what was downloaded alone"""
-    downloaded_variance: Tensor
+    """[m, arms, p]"""
     mean: Tensor
-    """[n', arms], with the agent's own rows"""
+    """[m, arms], by what was downloaded alone"""
     variance: Tensor
-    met: tuple[Tensor, Tensor]
-    """What V^-1 x is made of"""
-    own: list[tuple[np.ndarray, Tensor]]
-    """Own rows' products with x"""
-    prediction: Tensor | None = None
-    """What a network says, if it was asked"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Gains:
 class AsynchronousGroup(Group):
     """n agents; a step is one iteration of the active ones, each in its own iteration.
 
-    `scores` and `learn` see the active agents only: iterations [n'], contexts [n', arms, dim].
+    An agent looks at several iterations at once (`look`) with what it has downloaded, which an algorithm keeps what it
+    needs of in `ahead`. `scores` and `learn` see the active agents only: iterations [n'], contexts [n', arms, dim].
     """
 
     communicates = True
@@ -81,7 +83,19 @@ class AsynchronousGroup(Group):
         self.gains = self.like.new_zeros(n)
         """log det(V + own rows) - log det V"""
         self.rows = OwnRows(n, p, self.like)
+        most = iterations_ahead(environment.arms)
+        self.prospects = Prospects(n, most, environment.arms, self.like)
+        self.ahead = self.like.new_zeros(n, most, environment.arms)
+        """What an algorithm makes of each context by what was downloaded alone"""
+        self.begun = np.zeros(n, dtype=np.int64)
+        """Iterations that every agent had finished when it looked ahead"""
+        self.seen = np.zeros(n, dtype=np.int64)
+        """The last iteration that it has looked at"""
+        self.length = np.ones(n, dtype=np.int64)
+        """Iterations between its last two exchanges"""
         self.active = np.arange(n)
+        self.index = self.places = self._index(self.active)
+        """The active agents, and where their iterations stand among those that they have looked at"""
         self._scale = config.number("exploration_global") * config.number("regularization") ** 0.5
         self._known = self.statistics.trigger.next_round(0)
         """Iterations between two exchanges, where they are known beforehand"""
@@ -103,8 +117,11 @@ class AsynchronousGroup(Group):
 
     def advance_active(self, active: np.ndarray) -> np.ndarray:
         """One iteration of some agents (indices in the group); who of them must upload, [n'] of bool."""
-        self.active = active
-        index, t = self._index(active), self.done[active] + 1
+        new = active[self.done[active] == self.seen[active]]
+        if len(new):
+            self._look_ahead(new)
+        self.active, t = active, self.done[active] + 1
+        self.index, self.places = self._index(active), self._index(t - 1 - self.begun[active])
         contexts, means, noise = self.ragged.at(active, t)
         scored = self.scores(t, contexts)
         self._lost |= scored.values.isnan().any()
@@ -112,54 +129,87 @@ class AsynchronousGroup(Group):
         every = torch.arange(len(active), device=self.device)
         chosen = means[every, arms]
         rewards = chosen + noise
-        places = self._index(t - 1)
-        self.arms[index, places] = arms
-        self.rewards[index, places] = rewards
-        self.regret[index, places] = means.amax(dim=1) - chosen
-        self.contexts[index, places] = contexts[every, arms]
+        at = self.index, self._index(t - 1)
+        self.arms[at] = arms
+        self.rewards[at] = rewards
+        self.regret[at] = means.amax(dim=1) - chosen
+        self.contexts[at] = contexts[every, arms]
         self.done[active] = t
         self.learn(t, contexts, arms, rewards, scored.evidence)
-        return self._add_row(arms, rewards, scored.evidence)
+        self.gains[self.index] += torch.log1p(self.prospects.pull(self.index, self.places, arms, rewards))
+        return self._fired()
 
     def _index(self, values: np.ndarray) -> Tensor:
         return torch.from_numpy(values).to(self.device)
 
-    def look(self, contexts: Tensor) -> Found:
-        """Features of the active agents' contexts, and what V and V-bar say of them."""
-        x, active = self.statistics.lift(contexts), self.active
-        met, u = self.statistics.covariance.meet(self.versions[active], x)
-        mean = torch.bmm(self.solutions[self._index(active)][:, None], x.mT).squeeze(1)
-        variance = ((met * x).sum(-1) - u.square().sum(-1)).clamp_(min=0)
-        more, less, own = self.rows.evaluate(active, x)
-        return Found(x, mean, variance, mean + more, (variance - less).clamp_(min=0), (met, u), own)
-
     def learn(self, iteration: Any, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:
         """Nothing but the row of V-bar, which every algorithm adds."""
 
-    def _add_row(self, arms: Tensor, rewards: Tensor, found: Found) -> np.ndarray:
-        """V-bar grows by the features of the arms pulled; which agents must upload now."""
-        active, every = self.active, torch.arange(len(arms), device=self.device)
-        index = self._index(active)
-        variance = found.variance[every, arms]
-        self.gains[index] += torch.log1p(variance)
-        fired = self._fired(index)
-        going = np.flatnonzero(~fired)
-        if len(going):
-            some = self._index(going)
-            pulled = (every[some], arms[some])
-            met, u = (part[pulled][:, None] for part in found.met)
-            solved = self.statistics.covariance.product(self.versions[active[going]], met, u).squeeze(1)
-            own = [(np.flatnonzero(~fired[who]), who, products) for who, products in found.own]
-            places = np.full(len(active), -1)
-            places[going] = np.arange(len(going))
-            kept = [(places[who[keep]], products[self._index(keep)]) for keep, who, products in own if len(keep)]
-            row = self.rows.lowered(active[going], solved, arms[some], kept)
-            root = (1 + variance[some]).sqrt()
-            surprise = (rewards[some] - found.mean[pulled]) / root
-            self.rows.append(active[going], row / root[:, None], surprise)
-        return fired
+    # Looking ahead
 
-    def _fired(self, index: Tensor) -> np.ndarray:
+    def _look_ahead(self, agents: np.ndarray) -> None:
+        """Let agents look at iterations after those that they have finished."""
+        self._settle(agents[self.done[agents] > self.last[agents] + self.rows.lengths[agents]])
+        # Those that work with the same matrix side by side.
+        agents = agents[np.argsort(self.versions[agents], kind="stable")]
+        counts = self._count_ahead(agents)
+        who, start = np.repeat(np.arange(len(agents)), counts), np.repeat(np.cumsum(counts) - counts, counts)
+        place = np.arange(len(who)) - start
+        pairs, iterations = agents[who], self.done[agents[who]] + 1 + place
+        contexts = self.ragged.at(pairs, iterations)[0]
+        x = self.statistics.lift(contexts)
+        met, u = self.statistics.covariance.meet(self.versions[pairs], x)
+        mean = torch.bmm(self.solutions[self._index(pairs)][:, None], x.mT).squeeze(1)
+        at = self._index(who), self._index(place)
+        x_, met_, u_, mean_ = (self._side_by_side(values, at, len(agents)) for values in (x, met, u, mean))
+        gram = torch.baddbmm(torch.bmm(met_, x_.mT), u_, u_.mT, alpha=-1)
+        variance = gram.diagonal(dim1=1, dim2=2).unflatten(1, self.ahead.shape[1:])[at].clamp(min=0)
+        for few, z, coefficients in self.rows.of(agents):
+            own = torch.bmm(x_[few], z.mT)
+            gram[few] -= torch.bmm(own, own.mT)
+            mean_[few] += torch.bmm(own, coefficients[:, :, None].expand(-1, -1, 2))[:, :, 0]
+        self.prospects.start(self._index(agents), gram, mean_)
+        self.begun[agents], self.seen[agents] = self.done[agents], self.done[agents] + counts
+        self.look(Seen(pairs, iterations, contexts, x, mean, variance), (self._index(pairs), at[1]))
+
+    def _count_ahead(self, agents: np.ndarray) -> np.ndarray:
+        """As many iterations as an agent is likely to have before it downloads anew."""
+        gone, last = self.done[agents] - self.last[agents], self.length[agents]
+        likely = np.maximum(last + last // 4, gone + gone // 4 + 1) - gone
+        if self._known is not None:
+            likely = self._known - gone
+        left = np.minimum(self.config.horizon - self.done[agents], BLOCK - self.done[agents] % BLOCK)
+        return np.minimum(np.minimum(likely, self.ahead.shape[1]), left)
+
+    def _side_by_side(self, values: Tensor, at: tuple[Tensor, Tensor], agents: int) -> Tensor:
+        """Values [m, arms, ..] of pairs as those of agents, [n', r, ..], 0 for iterations that were not looked at."""
+        whole = values.new_zeros(agents, self.ahead.shape[1], *values.shape[1:])
+        whole[at] = values
+        return whole.flatten(1, 2)
+
+    def _settle(self, agents: np.ndarray) -> None:
+        """Make the rows of the arms that agents have pulled since they looked ahead last."""
+        if not len(agents):
+            return
+        start = self.last[agents] + self.rows.lengths[agents]
+        counts, most = self.done[agents] - start, self.ahead.shape[1]
+        index, offsets = self._index(agents), np.arange(most)
+        places = self._index(np.minimum(start[:, None] + offsets, self.config.horizon - 1))
+        there = self._index((offsets < counts[:, None]).astype(np.float64)).to(self.like)
+        x = self.statistics.lift(self.contexts[index[:, None], places]) * there[:, :, None]
+        versions = self.versions[agents]
+        solved = self.statistics.covariance.product(versions, *self.statistics.covariance.meet(versions, x))
+        mean = torch.bmm(self.solutions[index][:, None], x.mT).squeeze(1)
+        self.rows.solved(agents, x, solved, mean)
+        surprise = self.rewards[index[:, None], places] * there - mean
+        change = change_of(x, solved, surprise[:, :, None])
+        self.rows.append(agents, counts, change[:, :, :-1], change[:, :, -1])
+
+    def look(self, seen: Seen, at: tuple[Tensor, Tensor]) -> None:
+        """Keep of what is seen what `scores` will need, in `ahead` at [agents, places]."""
+        raise NotImplementedError
+
+    def _fired(self) -> np.ndarray:
         done, last = self.done[self.active], self.last[self.active]
         if self._known is not None:
             return done - last >= self._known
@@ -198,7 +248,8 @@ class AsynchronousGroup(Group):
 
     def receive(self, agent: int, download: Download) -> None:
         """Begin anew with the server's statistics."""
-        self.last[agent] = self.done[agent]
+        self.length[agent] = self.done[agent] - self.last[agent]
+        self.last[agent] = self.seen[agent] = self.done[agent]
         self.versions[agent], self.inverse_versions[agent] = download.version, download.inverses
         self.solutions[agent] = download.solution
         self.gains[agent] = 0
@@ -212,22 +263,24 @@ class AsynchronousGroup(Group):
 
     def agent_tensors(self) -> list[str]:
         """Attributes with the agents first, of which a checkpoint keeps all."""
-        return ["arms", "rewards", "regret", "weights", "contexts", "solutions", "gains"]
+        prospects = [f"prospects.{name}" for name in ("gram", "factor", "mean", "variance")]
+        return ["arms", "rewards", "regret", "weights", "contexts", "solutions", "gains", "ahead", *prospects]
 
     def agent_numbers(self) -> list[str]:
         """The same, whole numbers that live in numpy."""
-        return ["done", "last", "versions", "inverse_versions"]
+        return ["done", "last", "versions", "inverse_versions", "begun", "seen", "length"]
 
     def agent_state(self, agent: int) -> State:
         """Everything of one agent that `load_agent` needs to go on with the same bits."""
-        state = {name: getattr(self, name)[agent] for name in self.agent_tensors()}
+        state = {name: attrgetter(name)(self)[agent] for name in self.agent_tensors()}
         state |= {name: torch.tensor(getattr(self, name)[agent]) for name in self.agent_numbers()}
         return state | self.rows.state_of(agent)
 
     def load_agent(self, agent: int, state: State) -> None:
         """Take over an agent's state."""
         for name in self.agent_tensors():
-            getattr(self, name)[agent] = state[name].to(getattr(self, name))
+            values = attrgetter(name)(self)
+            values[agent] = state[name].to(values)
         for name in self.agent_numbers():
             getattr(self, name)[agent] = int(state[name])
         self.rows.load_of(agent, state)
@@ -247,6 +300,8 @@ class FedLinUCB(AsynchronousGroup):
         both_ways = Contents(covariances=1, vectors=1)
         return Statistics(config, lambda contexts: contexts, environment.dim, like, (both_ways, both_ways))
 
+    def look(self, seen: Seen, at: tuple[Tensor, Tensor]) -> None:
+        self.ahead[at] = seen.mean + self._scale * seen.variance.sqrt()
+
     def scores(self, iteration: Any, contexts: Tensor) -> Scored:
-        found = self.look(contexts)
-        return Scored(found.downloaded_mean + self._scale * found.downloaded_variance.sqrt(), found)
+        return Scored(self.ahead[self.index, self.places])

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fnbandit.algorithms.asynchronous import AsynchronousGroup, Found
+from fnbandit.algorithms.asynchronous import AsynchronousGroup, Seen
 from fnbandit.algorithms.base import Scored
 from fnbandit.algorithms.confidence import combined, global_bound, local_bound
 from fnbandit.algorithms.fn_ucb import FNUCBLessComm, root_mean_square
@@ -50,6 +50,10 @@ class FNUCBAsynchronous(AsynchronousGroup):
         self._alpha_slope = self.like.new_tensor(after) - self._alpha_before
         self.alphas = self.like.new_zeros(n)
         """alpha, as downloaded"""
+        self.alphas_ahead = self.ahead[:, :, 0].clone()
+        """alpha in the iterations that every agent has looked at"""
+        self.predictions = self.ahead.clone()
+        """What the downloaded network says of their contexts"""
         self.trained = np.zeros(n, dtype=np.int64)
         """1 where the downloaded network has been trained"""
         self.last_trained = np.zeros(n, dtype=np.int64)
@@ -107,26 +111,35 @@ class FNUCBAsynchronous(AsynchronousGroup):
 
     # Alg. 1, lines 4-7
 
+    def look(self, seen: Seen, at: tuple[Tensor, Tensor]) -> None:
+        """UCB^b and alpha of the contexts seen, which do not change before the next download."""
+        index, active = at[0], seen.agents
+        self.alphas_ahead[at] = self._alpha(seen.iterations, active, index)
+        if not self.config.use_local:
+            return
+        prediction = self._predict(index, seen.contexts)
+        self.predictions[at] = prediction
+        deviation = self._deviation(seen.features, active)
+        self.ahead[at] = local_bound(prediction, deviation, self._local_scale * self._unit[index])
+
     def scores(self, iteration: Any, contexts: Tensor) -> Scored:
         """(1 - alpha) UCB^a + alpha UCB^b of the active agents' contexts."""
-        index = self._index(self.active)
-        alpha = self._alpha(iteration, index)
+        index, places = self.index, self.places
+        alpha = self.alphas_ahead[index, places]
         self.weights[index, self._index(iteration - 1)] = alpha.to(self.weights)
-        found = self.look(contexts)
-        unit = self._unit[index]
-        a = global_bound(found.mean, found.variance, self._scale, False, unit)
-        b = prediction = None
+        mean, variance = self.prospects.at(index, places)
+        a = b = None
+        if self.config.use_global:
+            a = global_bound(mean, variance, self._scale, False, self._unit[index])
         if self.config.use_local:
-            prediction = self._predict(index, contexts)
-            b = local_bound(prediction, self._deviation(found.features, index), self._local_scale * unit)
-        values = combined(a if self.config.use_global else None, b, alpha[:, None])
-        return Scored(values, found._replace(prediction=prediction))
+            b = self.ahead[index, places]
+        return Scored(combined(a, b, alpha[:, None]), mean)
 
-    def _alpha(self, iteration: np.ndarray, index: Tensor) -> Tensor:
+    def _alpha(self, iteration: np.ndarray, agents: np.ndarray, index: Tensor) -> Tensor:
         place = self._index(iteration - 1)
         alpha = self._alpha_before[place] + self._alpha_slope[place] * self.alphas[index]
         if self.config.first_iteration_only and self.config.use_global:
-            alpha = alpha * self._index((iteration == self.last[self.active] + 1).astype(np.float64)).to(alpha)
+            alpha = alpha * self._index((iteration == self.last[agents] + 1).astype(np.float64)).to(alpha)
         return alpha
 
     def _predict(self, index: Tensor, contexts: Tensor) -> Tensor:
@@ -134,19 +147,20 @@ class FNUCBAsynchronous(AsynchronousGroup):
         inputs = self._network.inputs(contexts.to(self.network_dtype))
         return self._network.predict(theta, inputs).to(self.dtype)
 
-    def _deviation(self, x: Tensor, index: Tensor) -> Tensor:
+    def _deviation(self, x: Tensor, agents: np.ndarray) -> Tensor:
         """||x|| in the averaged inverse: I / lambda less what those in the average have lost."""
-        inverses, active = self.statistics.inverses, self.active
+        inverses = self.statistics.inverses
         assert inverses is not None
-        lost = inverses.quadratic(self.inverse_versions[active], x)
-        lost = lost / self._index(self.uploaders[active])[:, None]
+        lost = inverses.quadratic(self.inverse_versions[agents], x)
+        lost = lost / self._index(self.uploaders[agents])[:, None]
         return (x.square().sum(-1) / self._regularization - lost).clamp_(min=0).sqrt_()
 
-    def learn(self, iteration: Any, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Found) -> None:
-        if self._compares and evidence.prediction is not None:
-            pulled = (torch.arange(len(arms), device=self.device), arms)
-            said = torch.stack([evidence.mean[pulled], evidence.prediction[pulled]], dim=1)
-            self.means[self._index(self.active), self._index(iteration - 1)] = said
+    def learn(self, iteration: Any, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Tensor) -> None:
+        if self._compares and self.config.use_local:
+            every = torch.arange(len(arms), device=self.device)
+            prediction = self.predictions[self.index, self.places, arms]
+            said = torch.stack([evidence[every, arms], prediction], dim=1)
+            self.means[self.index, self._index(iteration - 1)] = said
 
     # Alg. 1, lines 14-16
 
@@ -239,8 +253,8 @@ class FNUCBAsynchronous(AsynchronousGroup):
     # States
 
     def agent_tensors(self) -> list[str]:
-        names = [*super().agent_tensors(), "_unit"]
-        local = ["alphas", "theta", "thetas", "caution", "means", "_losses", "_diverged"]
+        names = [*super().agent_tensors(), "_unit", "alphas_ahead"]
+        local = ["predictions", "alphas", "theta", "thetas", "caution", "means", "_losses", "_diverged"]
         return [*names, *local] if self.config.use_local else names
 
     def agent_numbers(self) -> list[str]:

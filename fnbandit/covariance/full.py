@@ -197,14 +197,15 @@ def most_rows(parameters: int, shared: bool) -> int:
     return 3 * parameters // 4 if shared else parameters // 2
 
 
-def change_of(rows: Tensor, solved: Tensor) -> Tensor:
-    """What Z grows by, [c, k, p], for rows G [c, k, p] and G V^-1."""
+def change_of(rows: Tensor, solved: Tensor, beside: Tensor | None = None) -> Tensor:
+    """What Z grows by, C^-1 G V^-1 [c, k, p], for rows G [c, k, p] and G V^-1; and C^-1 times what stands beside."""
     inner = torch.bmm(solved, rows.mT)
     inner.diagonal(dim1=1, dim2=2).add_(1)
     # No look at the factor's success: the look would wait for a device, and I + G V^-1 G^T is positive.
     factor = torch.linalg.cholesky_ex(inner).L
     # In one memory order, strides of single rows included, because it is among what decides a product's last bits.
-    return torch.linalg.solve_triangular(factor, solved, upper=False).clone(memory_format=torch.contiguous_format)
+    right = solved if beside is None else torch.cat([solved, beside], dim=2)
+    return torch.linalg.solve_triangular(factor, right, upper=False).clone(memory_format=torch.contiguous_format)
 
 
 def shrink(inverse: Tensor, change: Tensor) -> None:

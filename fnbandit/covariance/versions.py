@@ -9,7 +9,8 @@ matrix product. Bases that nobody works with any more are forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -20,8 +21,11 @@ from fnbandit.state import State
 
 
 def chunk_rows(parameters: int) -> int:
-    """Rows of a chunk: about p, in whole tiles. Fewer would put agents on more bases, each with products of its own."""
-    return max(TILE, parameters // TILE * TILE)
+    """Rows of a chunk: about p / 4, in whole tiles.
+
+    More would add to every product; fewer would put agents on more bases, each with products of its own.
+    """
+    return max(TILE, parameters // 4 // TILE * TILE)
 
 
 class Versions:
@@ -82,13 +86,7 @@ class Versions:
         """
         within = torch.from_numpy(versions % self._chunk).to(x.device)
         known = torch.arange(self._chunk, device=x.device) < within[:, None, None]
-        parts = [(self._met(base, x[few]), few) for base, few in self._groups(versions)]
-        if len(parts) == 1:
-            met, u = parts[0][0]
-        else:
-            met, u = torch.empty_like(x), x.new_empty(*x.shape[:2], self._chunk)
-            for (one, other), few in parts:
-                met[few], u[few] = one, other
+        met, u = self._joined(versions, lambda base, few: self._met(base, x[few]))
         return met, u.mul_(known)
 
     def _met(self, base: int, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,15 +94,20 @@ class Versions:
         met = x * self._constant if matrix is None else _rows(torch.mm(tiles, matrix), x)
         return met, _rows(torch.mm(tiles, self._logs[base].mT), x)
 
-    def _groups(self, versions: np.ndarray) -> Iterator[tuple[int, slice | Tensor]]:
-        """Bases, and which agents have them."""
+    def _joined(
+        self, versions: np.ndarray, found: Callable[[int, slice | Tensor], tuple[Tensor, ...]]
+    ) -> tuple[Tensor, ...]:
+        """What is found for the agents of every base, for all agents in order."""
         bases = versions // self._chunk
-        found = np.unique(bases)
-        if len(found) == 1:
-            yield int(found[0]), slice(None)
-        else:
-            for base in found:
-                yield int(base), torch.from_numpy(np.flatnonzero(bases == base)).to(self._like.device)
+        if (np.diff(bases) >= 0).all():
+            # In order already: no rows need to be moved.
+            ends = np.append(np.flatnonzero(np.diff(bases)) + 1, len(bases)).tolist()
+            parts = [found(int(bases[start]), slice(start, end)) for start, end in pairwise([0, *ends])]
+            return tuple(torch.cat(values) if len(parts) > 1 else values[0] for values in zip(*parts, strict=True))
+        order = np.argsort(bases, kind="stable")
+        index, back = (torch.from_numpy(way).to(self._like.device) for way in (order, np.argsort(order)))
+        joined = self._joined(versions[order], lambda base, few: found(base, index[few]))
+        return tuple(values[back] for values in joined)
 
     def quadratic(self, versions: np.ndarray, x: Tensor) -> Tensor:
         """x^T M x for x [n, k, p] -> [n, k]."""
@@ -113,11 +116,12 @@ class Versions:
 
     def product(self, versions: np.ndarray, met: Tensor, u: Tensor) -> Tensor:
         """M x [n, k, p] from what `meet` has returned, or from some of its rows."""
-        result = torch.empty_like(met)
-        for base, few in self._groups(versions):
+
+        def product(base: int, few: slice | Tensor) -> tuple[Tensor]:
             some = u[few]
-            result[few] = met[few] + self._sign * _rows(torch.mm(whole_tiles(some), self._logs[base]), some)
-        return result
+            return (met[few] + self._sign * _rows(torch.mm(whole_tiles(some), self._logs[base]), some),)
+
+        return self._joined(versions, product)[0]
 
     def state(self) -> State:
         """What `load` needs to go on with the same bits."""
@@ -142,79 +146,3 @@ class Versions:
 def _rows(product: Tensor, x: Tensor) -> Tensor:
     """The rows of a product with x in whole tiles that belong to x [n, k, ..], as [n, k, q]."""
     return product[: x.shape[0] * x.shape[1]].unflatten(0, x.shape[:2])
-
-
-class OwnRows:
-    """Rows that n agents have added since their last download, each its own number of them.
-
-    On top of M = V^-1: with u = Z x, x^T (V + G^T G)^-1 x = x^T V^-1 x - ||u||^2, and a coefficient per row gives the
-    mean (see `FullEpoch`). Agents with about as many rows share a product.
-    """
-
-    def __init__(self, agents: int, parameters: int, like: Tensor) -> None:
-        self._z = like.new_zeros(agents, 0, parameters)
-        """[n, capacity, p]; 0 where an agent has no row"""
-        self._coefficients = like.new_zeros(agents, 0)
-        self.lengths = np.zeros(agents, dtype=np.int64)
-
-    def reset(self, agent: int) -> None:
-        """Begin anew."""
-        self._z[agent, : self.lengths[agent]] = 0
-        self._coefficients[agent, : self.lengths[agent]] = 0
-        self.lengths[agent] = 0
-
-    def evaluate(self, active: np.ndarray, x: Tensor) -> tuple[Tensor, Tensor, list[tuple[np.ndarray, Tensor]]]:
-        """What own rows add to means and take from variances of x [n', k, p], each [n', k]; and Z x, in parts."""
-        mean, variance = x.new_zeros(x.shape[:2]), x.new_zeros(x.shape[:2])
-        parts = []
-        rooms = room(self.lengths[active])
-        for size in np.unique(rooms[rooms > 0]):
-            some = np.flatnonzero(rooms == size)
-            few, agents = torch.from_numpy(some).to(x.device), torch.from_numpy(active[some]).to(x.device)
-            u = torch.bmm(x[few], self._z[agents, :size].mT)
-            mean[few] = torch.bmm(self._coefficients[agents, None, :size], u.mT).squeeze(1)
-            variance[few] = u.square().sum(-1)
-            parts.append((some, u))
-        return mean, variance, parts
-
-    def lowered(
-        self, active: np.ndarray, solved: Tensor, arms: Tensor, parts: list[tuple[np.ndarray, Tensor]]
-    ) -> Tensor:
-        """V-bar^-1 x [n', p] of the arms pulled [n'], from V^-1 x [n', p] and what `evaluate` has found."""
-        for some, u in parts:
-            few, agents = torch.from_numpy(some).to(arms.device), torch.from_numpy(active[some]).to(arms.device)
-            chosen = u[torch.arange(len(some), device=arms.device), arms[few]]
-            solved[few] = solved[few] - torch.bmm(chosen[:, None], self._z[agents, : u.shape[2]]).squeeze(1)
-        return solved
-
-    def append(self, active: np.ndarray, rows: Tensor, coefficients: Tensor) -> None:
-        """One row of Z [n', p] and its coefficient [n'] for every active agent."""
-        places = self.lengths[active]
-        most = int(room(places + 1).max())
-        if most > self._z.shape[1]:
-            more = most - self._z.shape[1]
-            self._z = torch.nn.functional.pad(self._z, (0, 0, 0, more))
-            self._coefficients = torch.nn.functional.pad(self._coefficients, (0, more))
-        agents, at = (torch.from_numpy(values).to(rows.device) for values in (active, places))
-        self._z[agents, at] = rows
-        self._coefficients[agents, at] = coefficients
-        self.lengths[active] += 1
-
-    def state_of(self, agent: int) -> State:
-        """One agent's rows."""
-        length = self.lengths[agent]
-        return {"z": self._z[agent, :length], "coefficients": self._coefficients[agent, :length]}
-
-    def load_of(self, agent: int, state: State) -> None:
-        """Take over one agent's rows."""
-        self.reset(agent)
-        for row, coefficient in zip(state["z"], state["coefficients"], strict=True):
-            self.append(np.array([agent]), row[None].to(self._z), coefficient[None].to(self._z))
-
-
-def room(lengths: np.ndarray) -> np.ndarray:
-    """Rows that are worked on for agents with so many: 0, 8, 32, 128, ...; a function of the agent's own alone."""
-    result = np.where(lengths > 0, 8, 0)
-    while (result < lengths).any():
-        result = np.where(result < lengths, 4 * result, result)
-    return result
