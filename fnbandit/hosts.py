@@ -131,7 +131,11 @@ class Host:
             certain = self._bound(ready, self.arrival) < bound
             if not len(under_way) or (certain and len(under_way) * FEW <= len(self.numbers)):
                 break
-            self._step(under_way)
+            able = under_way[self.group.done[under_way] < self.group.seen[under_way]]
+            if not len(able):
+                self.group.look_ahead(under_way)
+                able = under_way
+            self._step(able)
         first = [agent for agent in ready if (self.arrival[agent], self.numbers[agent]) < bound]
         events = self._events(np.array(first, dtype=np.int64))
         left = np.flatnonzero(~np.isnan(self.arrival))

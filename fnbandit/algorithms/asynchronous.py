@@ -116,10 +116,7 @@ class AsynchronousGroup(Group):
     # One iteration
 
     def advance_active(self, active: np.ndarray) -> np.ndarray:
-        """One iteration of some agents (indices in the group); who of them must upload, [n'] of bool."""
-        new = active[self.done[active] == self.seen[active]]
-        if len(new):
-            self._look_ahead(new)
+        """One iteration of agents (indices in the group) that have looked at it; who must upload, [n'] of bool."""
         self.active, t = active, self.done[active] + 1
         self.index, self.places = self._index(active), self._index(t - 1 - self.begun[active])
         contexts, means, noise = self.ragged.at(active, t)
@@ -147,8 +144,8 @@ class AsynchronousGroup(Group):
 
     # Looking ahead
 
-    def _look_ahead(self, agents: np.ndarray) -> None:
-        """Let agents look at iterations after those that they have finished."""
+    def look_ahead(self, agents: np.ndarray) -> None:
+        """Let agents look at iterations after those that they have finished; the more at once, the faster."""
         self._settle(agents[self.done[agents] > self.last[agents] + self.rows.lengths[agents]])
         # Those that work with the same matrix side by side.
         agents = agents[np.argsort(self.versions[agents], kind="stable")]

@@ -22,10 +22,15 @@ class RaggedStream:
         self._blocks = np.full(n, -1)
 
     def at(self, active: np.ndarray, iterations: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """Contexts [n', arms, dim], means [n', arms] and noise [n'] of some agents (indices) in an iteration each."""
+        """Contexts [n', arms, dim], means [n', arms] and noise [n'] of some agents (indices) in an iteration each.
+
+        An agent may be there several times, with iterations of one block.
+        """
         blocks, offsets = np.divmod(iterations - 1, BLOCK)
         for place in np.flatnonzero(self._blocks[active] != blocks):
             agent = int(active[place])
+            if self._blocks[agent] == blocks[place]:
+                continue  # for another iteration of the same agent
             block = self._environment.block(self._agents[agent], int(blocks[place]))
             self._contexts[agent] = torch.from_numpy(block.contexts)
             self._means[agent] = torch.from_numpy(block.means)
