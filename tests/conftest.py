@@ -38,7 +38,12 @@ def ray_cluster():
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     import ray
 
-    ray.init(address="local", num_cpus=8, include_dashboard=False, object_store_memory=300_000_000, log_to_driver=False)
+    from actors.cluster import bare
+
+    with bare():
+        ray.init(
+            address="local", num_cpus=8, include_dashboard=False, object_store_memory=300_000_000, log_to_driver=False
+        )
     yield ray.get_runtime_context().gcs_address
     import psutil
 

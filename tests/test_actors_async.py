@@ -31,7 +31,10 @@ def assert_same_times(one, other):
     np.testing.assert_array_equal(one.times, other.times)
 
 
-@pytest.mark.parametrize(("config", "agents"), [(CONFIG, 6), (CONFIG, 4), (CONFIG, 1), (LINEAR, 3)],
+SIX_ACTORS = pytest.param(CONFIG, 1, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize(("config", "agents"), [(CONFIG, 6), (CONFIG, 4), SIX_ACTORS, (LINEAR, 3)],
                          ids=["one actor", "4 and 2", "six actors", "linear"])  # fmt: skip
 def test_layouts(ray_cluster, config, agents):
     here = simulate(config)
