@@ -173,7 +173,8 @@ class Host:
             due = np.flatnonzero(~np.isnan(self.arrival) & (self.prepared == 0))
             group.train(due)
             self.prepared[due] = 1
-        for agent in agents.tolist():
+        uploads = group.uploads(agents) if len(agents) else []
+        for agent, upload in zip(agents.tolist(), uploads, strict=True):
             done = int(group.done[agent])
             event = Event(
                 time=float(self.arrival[agent]),
@@ -183,7 +184,7 @@ class Host:
                 computing=float(self.computing[agent] + self.training[agent]),
                 away=float(self.away[agent]),
                 sending=float(self.sending[agent]),
-                upload=group.upload(agent),
+                upload=upload,
             )
             events.append(event)
             self.arrival[agent], self.waiting[agent] = math.nan, 1

@@ -26,9 +26,12 @@ Rule = Callable[[], Tensor]
 
 
 def padded_lengths(lengths: np.ndarray) -> np.ndarray:
-    """Observations that histories are filled up to: 16, 32, 48, 64, 96, 128, 192, 256, ..."""
-    least = 16 * 2 ** np.ceil(np.log2(np.maximum(lengths, 16) / 16)).astype(np.int64)
-    return np.where((lengths <= least * 3 // 4) & (least > 32), least * 3 // 4, least)
+    """Observations that histories are filled up to: 32, 64, 128, 192, 256, 384, 512, ...
+
+    Few lengths let many agents train together, more of them fill up less, which counts where histories are long.
+    """
+    least = 32 * 2 ** np.ceil(np.log2(np.maximum(lengths, 32) / 32)).astype(np.int64)
+    return np.where((lengths <= least * 3 // 4) & (least > 128), least * 3 // 4, least)
 
 
 def descent(gradient: Tensor) -> Rule:

@@ -216,5 +216,5 @@ def test_training_histories_of_different_lengths_together(optimizer, loss):
 
 
 def test_padded_lengths():
-    found = padded_lengths(np.array([1, 16, 17, 32, 33, 49, 96, 97, 512]))
-    assert found.tolist() == [16, 16, 32, 32, 48, 64, 96, 128, 512]
+    found = padded_lengths(np.array([1, 32, 33, 64, 96, 128, 129, 192, 193, 300, 512]))
+    assert found.tolist() == [32, 32, 64, 64, 128, 128, 192, 192, 256, 384, 512]

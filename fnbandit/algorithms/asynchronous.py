@@ -229,15 +229,22 @@ class AsynchronousGroup(Group):
     def train(self, agents: np.ndarray) -> None:
         """What agents (indices in the group) do before they upload."""
 
-    def upload(self, agent: int) -> AgentUpload:
-        """What an agent sends: W_new and B_new, and what an algorithm adds."""
+    def uploads(self, agents: np.ndarray) -> list[AgentUpload]:
+        """What agents send: W_new and B_new, and what an algorithm adds."""
+        starts, ends = self.last[agents].tolist(), self.done[agents].tolist()
+        measures = self._measure(agents).tolist()
+        new = [self.contexts[agent, start:end] for agent, start, end in zip(agents, starts, ends, strict=True)]
+        # One by one: a row's last bits must not depend on how many there are.
+        features = self.statistics.lift(torch.cat(new)[:, None])[:, 0]
+        parts = features.split([len(rows) for rows in new])
+        return [self._upload(int(agent), *values) for agent, *values in zip(agents, measures, parts, strict=True)]
+
+    def _upload(self, agent: int, measure: float, rows: Tensor) -> AgentUpload:
         t, last, channel = int(self.done[agent]), int(self.last[agent]), self.statistics.channel
         who = self.agents[agent : agent + 1]
-        contexts = self.contexts[agent : agent + 1, last:t]
-        rows = channel.rows(who, t, contexts)
-        moments = torch.bmm(self.rewards[agent : agent + 1, None, last:t], self.statistics.lift(contexts)).squeeze(1)
-        measure = float(self._measure(np.array([agent]))[0])
-        return self.complete(agent, AgentUpload(measure, rows[0].clone(), channel.moments(who, t, moments)[0]))
+        moments = torch.bmm(self.rewards[agent : agent + 1, None, last:t], rows[None]).squeeze(1)
+        sent = AgentUpload(measure, channel.rows(who, t, rows[None])[0], channel.moments(who, t, moments)[0])
+        return self.complete(agent, sent)
 
     def complete(self, agent: int, upload: AgentUpload) -> AgentUpload:
         """An upload with what an algorithm sends beside W_new and B_new."""

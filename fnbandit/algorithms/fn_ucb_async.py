@@ -222,11 +222,11 @@ class FNUCBAsynchronous(AsynchronousGroup):
             return upload
         one, t = slice(agent, agent + 1), int(self.done[agent])
         weight, local = self._weights[agent], self._local[agent]
-        for past in range(int(self.last[agent]), t):
-            if self._compares and self.trained[agent]:
-                said = self.means[one, past]
-                weight.observe(said[:, 0], said[:, 1], self.rewards[one, past])
-            if weight.analysed:
+        last = int(self.last[agent])
+        if self._compares and self.trained[agent]:
+            weight.observe_all(self.means[one, last:t], self.rewards[one, last:t])
+        if weight.analysed:
+            for past in range(last, t):
                 weight.receive(past + 1, self.ragged.at(np.array([agent]), np.array([past + 1]))[0])
         change = local.absorb(upload.news[None])
         weight.absorbed(local, change)

@@ -109,6 +109,13 @@ class Versions:
         joined = self._joined(versions[order], lambda base, few: found(base, index[few]))
         return tuple(values[back] for values in joined)
 
+    def solve_latest(self, x: Tensor) -> Tensor:
+        """M x for rows x [k, p] with the latest version."""
+        base, place = divmod(self.latest, self._chunk)
+        matrix, log = self._bases[base], self._logs[base][:place]
+        met = x * self._constant if matrix is None else torch.mm(x, matrix)
+        return torch.addmm(met, torch.mm(x, log.mT), log, alpha=self._sign) if place else met
+
     def quadratic(self, versions: np.ndarray, x: Tensor) -> Tensor:
         """x^T M x for x [n, k, p] -> [n, k]."""
         met, u = self.meet(versions, x)

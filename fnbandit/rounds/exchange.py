@@ -27,7 +27,7 @@ class AgentUpload:
     measure: float
     """What the trigger compares with its level"""
     news: Tensor
-    """W_new: the contexts whose features are its rows [k, dim], or the rows [k, p]"""
+    """W_new: its rows [k, p]"""
     moments: Tensor
     """B_new [p]"""
     theta: Tensor | None = None
@@ -170,19 +170,17 @@ class ExchangeServer:
             alpha = self._weight.combine(self._alphas[there], moment)
         return Download(agent, version, solution, self.theta, alpha, inverses.latest, len(there), self._trained)
 
-    def _absorb(self, news: Tensor, moments: Tensor) -> Tensor:
-        """V <- V + G^T G for news [1, k, ..], B <- B + moments; V^-1 B [p]."""
+    def _absorb(self, rows: Tensor, moments: Tensor) -> Tensor:
+        """V <- V + G^T G for rows [1, k, p], B <- B + moments; V^-1 B [p]."""
         self.sum_of_moments = self.sum_of_moments + moments
         covariance, right = self.statistics.covariance, self.sum_of_moments[None, None]
         solution = None
-        for part in news.split(CHUNK, dim=1):
-            rows = self.statistics.lift(part)
-            both = rows if solution is not None else torch.cat([rows, right], dim=1)
-            latest = np.array([covariance.latest])
-            solved = covariance.product(latest, *covariance.meet(latest, both))
+        for part in rows.split(CHUNK, dim=1):
+            both = part if solution is not None else torch.cat([part, right], dim=1)
+            solved = covariance.solve_latest(both[0])[None]
             if solution is None:
                 solved, solution = solved[:, :-1], solved[:, -1:]
-            change = change_of(rows, solved)
+            change = change_of(part, solved)
             covariance.append(change[0])
             solution = solution - torch.bmm(torch.bmm(right, change.mT), change)
         assert solution is not None

@@ -49,6 +49,9 @@ class Weight:
     def observe(self, from_global: Tensor, from_local: Tensor, rewards: Tensor) -> None:
         """What both means said of the pulled arms before their rewards were seen, each [n]; not before a training."""
 
+    def observe_all(self, said: Tensor, rewards: Tensor) -> None:
+        """The same of k iterations: both means [n, k, 2] and rewards [n, k]."""
+
     def rewind(self, length: int) -> None:
         """Forget all but the first iterations of the present epoch."""
 
@@ -119,6 +122,9 @@ class Earned(Weight):
 
     def observe(self, from_global: Tensor, from_local: Tensor, rewards: Tensor) -> None:
         self._recent.append((torch.stack([from_global, from_local], dim=1) - rewards[:, None]).square())
+
+    def observe_all(self, said: Tensor, rewards: Tensor) -> None:
+        self._recent.extend((said - rewards[:, :, None]).square().unbind(1))
 
     def rewind(self, length: int) -> None:
         del self._recent[length:]
