@@ -21,11 +21,11 @@ from fnbandit.state import State
 
 
 def chunk_rows(parameters: int) -> int:
-    """Rows of a chunk: about p / 4, in whole tiles.
+    """Rows of a chunk: about p / 2, in whole tiles.
 
     More would add to every product; fewer would put agents on more bases, each with products of its own.
     """
-    return max(TILE, parameters // 4 // TILE * TILE)
+    return max(TILE, parameters // 2 // TILE * TILE)
 
 
 class Versions:
