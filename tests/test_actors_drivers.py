@@ -24,7 +24,7 @@ from helpers import EVERY_ROUND, assert_same, contiguous, gone
 from test_actors_faults import CONFIG, ONE
 
 from actors import Options, RayRun
-from fnbandit import Config, simulate
+from fnbandit import Config, read_run, simulate
 from fnbandit.checkpoints import CheckpointStore
 from fnbandit.results import collect
 from fnbandit.runs import Checkpointing
@@ -294,9 +294,10 @@ def test_a_job_submitted_to_a_running_cluster(short_directory, tmp_path):
         address = f"http://127.0.0.1:{dashboard}"
         (tmp_path / "job.py").write_text(JOB)
 
-        def submit(**changes):
+        def submit(*command, **changes):
             return subprocess.run(
-                [ray, "job", "submit", "--address", address, "--working-dir", ".", "--", sys.executable, "job.py"],
+                [ray, "job", "submit", "--address", address, "--working-dir", ".", "--", sys.executable,
+                 *(command or ("job.py",))],
                 env=environment | changes, cwd=tmp_path, capture_output=True, text=True, timeout=120,
             )  # fmt: skip
 
@@ -310,6 +311,16 @@ def test_a_job_submitted_to_a_running_cluster(short_directory, tmp_path):
             assert refused.returncode != 0
             assert "authentication token" in refused.stderr
             assert "regret" not in refused.stdout
+        sweep = ("-m", "workflows.sweep", "--agents", "1,2", "--horizon", "20", "--no-tracking")
+        refused = submit(*sweep)
+        assert refused.returncode != 0
+        assert "would be deleted with the job's working directory; give --out" in refused.stdout + refused.stderr
+        done = submit(*sweep, "--out", str(tmp_path / "there"))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"records  {tmp_path / 'there'}" in done.stdout
+        for agents in (1, 2):
+            summary = read_run(tmp_path / "there" / f"agents={agents}" / "seed=0").summary
+            assert summary["status"] == "finished" and summary["job"]["submission_id"] in done.stdout
         joined = Options(agents_per_actor=4, cpus_per_actor=0.5, address=f"127.0.0.1:{gcs}")
         with driver(joined, env=environment) as process:
             out, err = process.communicate()
