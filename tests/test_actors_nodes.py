@@ -24,7 +24,8 @@ size = {"num_cpus": 1, "object_store_memory": 100_000_000}
 health = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
 # Without hooks of its own at the exit, which could be set in the main thread only.
 cluster = Cluster(
-    initialize_head=True, shutdown_at_exit=False, head_node_args=size | {"include_dashboard": False, "_system_config": health}
+    initialize_head=True, shutdown_at_exit=False,
+    head_node_args=size | {"include_dashboard": False, "_system_config": health},
 )
 
 def nodes_in_use():
