@@ -12,6 +12,9 @@ has absorbed, see `covariance.py`.
     many rows       n k 4 p^2 for the sums of W_new and of what V_local^-1 lost, in every process; p^3 for V_last^-1, on
                     the server and in every process; on the server, s additions of triangles for s subtrees that
                     it gets, one from every process whose agents are one: nothing grows with N but s
+    asynchronous    2 N K p q per inverse an iteration, q = p and what has come since a base (`versions.py`), and
+                    2 N K p r for Gram matrices of r contexts; an exchange of k rows as a round of one agent with the
+                    server, 4 k p q + 4 k p^2; no agent's part can be shared with the others'
     diagonal        about 10 n K p an iteration and n p a round; s p on the server
     memory          8 p^2 an agent (Less Comm., full), 8 N p^2 a process (FN-UCB, full); `capacity.py` has the rest
     messages        few rows: n k (8 p + 8 dim) bytes up a round; down, once for every node, N k (8 p + 8 dim), or
@@ -28,7 +31,9 @@ from dataclasses import dataclass
 
 from fnbandit.config import Config
 from fnbandit.covariance.full import most_rows
+from fnbandit.covariance.prospects import ROWS
 from fnbandit.covariance.squares import sum_of_squares
+from fnbandit.covariance.versions import chunk_rows
 from fnbandit.network import Network
 from fnbandit.registry import find
 from fnbandit.rounds.weights import make_weight
@@ -110,6 +115,28 @@ def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
         else:
             work += Work(double=rows * (2 * p * q + (settling or 2 * p * q)), traffic=8 * p * q)
     return work
+
+
+def asynchronous_work(config: Config, arms: int, dim: int, t: int, k: int) -> Work:
+    """One iteration of N agents that do not wait, with its share of exchanges every k iterations."""
+    neural = find("algorithm", config.algorithm).learns_on == "tangent features"
+    network, n = Network(config, dim), config.agents
+    p = network.parameter_count if neural else dim
+    inverses = 2 if neural and config.use_local else 1
+    q = min(n * t, p) + chunk_rows(p)
+    work = Work(double=2 * n * (arms + 1) * p * q * inverses + 2 * n * arms * p * ROWS)
+    work += Work(double=n * (4 * p * q + 2 * p * p * inverses), traffic=8 * n * p * q / k)
+    if inverses == 2:
+        own = met_rows(t, p, shared=False)
+        work += Work(single=n * t * steps_of_exchange(config, t, k) / k * network.flops, double=n * 4 * p * own)
+    return work
+
+
+def steps_of_exchange(config: Config, t: int, k: int) -> float:
+    """Training steps before an exchange around iteration t, k iterations after the last one."""
+    if config.training_steps != "auto":
+        return config.number("training_steps")
+    return min(config.training_cap, config.training_effort * k / t)
 
 
 def ideal_seconds(config: Config, arms: int, dim: int, rounds: list[int], rates: Rates) -> float:

@@ -8,7 +8,16 @@ from helpers import communicate
 from actors.agents import packed
 from actors.server import news_of
 from fnbandit import Config
-from fnbandit.costs import Rates, Work, iteration_work, message_bytes, round_work, server_work
+from fnbandit.costs import (
+    Rates,
+    Work,
+    asynchronous_work,
+    iteration_work,
+    message_bytes,
+    round_work,
+    server_work,
+    steps_of_exchange,
+)
 from fnbandit.environments import make_environment
 from fnbandit.rounds.server import Server
 from fnbandit.simulation import make_group, round_of
@@ -44,6 +53,20 @@ def test_a_round_by_hand():
     assert work.double == 32 * 2 * (2 * P * P + 2 * P * P) + 64 * 2 * 2 * P * P
     logdet = round_work(config.replace(trigger="logdet"), dim=10, n=32, t=1000, k=2)
     assert logdet.double - work.double == 64 * 2 * (2 * P * P + 2 * P * P)
+
+
+def test_agents_that_do_not_wait_by_hand():
+    """64 agents, 4 arms, 12 inputs to one of 20 units; a base of P rows, and up to 120 since."""
+    config = Config(agents=64, algorithm="fn-ucb-async", training_steps=30)
+    work = asynchronous_work(config, arms=4, dim=10, t=1000, k=5)
+    looking = 2 * (64 * 5 * 2 * P * (P + 120)) + 2 * 64 * 4 * P * 32
+    exchanging = 64 * (4 * P * (P + 120) + 4 * P * P + 4 * P * P)
+    assert work.double == looking + exchanging
+    assert work.single == 64 * 1000 * 30 / 5 * (4 * 11 * 20 + 6 * 21)
+    auto = config.replace(training_steps="auto")  # 3000 k / t, at most 300
+    assert steps_of_exchange(auto, 1000, 5) == 15 and steps_of_exchange(auto, 10, 5) == 300
+    linear = asynchronous_work(config.replace(algorithm="fedlinucb"), arms=4, dim=10, t=1000, k=5)
+    assert linear.single == 0 and linear.double == 64 * (2 * 5 * 10 * 18 + 2 * 4 * 10 * 32 + 4 * 10 * 18 + 2 * 10 * 10)
 
 
 def test_many_rows_are_summed_by_those_who_have_them():

@@ -26,7 +26,16 @@ from fnbandit.network import Network
 from fnbandit.results import Segment
 from fnbandit.runs import LocalRun
 from workflows.benchmark_gpu import GPU_BENCHMARKS
-from workflows.benchmark_scale import growth, in_epoch, peak_memory, prediction, servers_part, thousand_agents
+from workflows.benchmark_scale import (
+    growth,
+    in_epoch,
+    not_waiting,
+    peak_memory,
+    prediction,
+    servers_part,
+    thousand_agents,
+    two_actors_not_waiting,
+)
 from workflows.measures import Line, rates, seconds_per_iteration, segments_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -210,6 +219,8 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "adam": adam_cost,
     "one-actor": one_actor,
     "two-actors": two_actors,
+    "not-waiting": not_waiting,
+    "two-actors-not-waiting": two_actors_not_waiting,
     "calls": coarse_calls,
     "growth": growth,
     "thousand-agents": thousand_agents,

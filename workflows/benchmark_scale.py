@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from fnbandit import Config
+from fnbandit import Config, simulate
 from fnbandit.costs import ideal_seconds, iteration_work
 from fnbandit.environments import make_environment
 from fnbandit.rounds.messages import Broadcast, Upload
@@ -100,6 +100,44 @@ def prediction(agents: int = 10_000, reference: int = 1000, horizon: int = 40) -
     note = f"{many:.1f} s, {many_ideal * few / few_ideal:.1f} s predicted: {few / few_ideal:.2g} times the ideal"
     name = f"N={agents:,} over what the cost model makes of N={reference:,}"
     return Line(name, ratio, "0.67 to 1.5", 1 / 1.5 <= ratio <= 1.5, note)
+
+
+NOT_WAITING = Config.preset(
+    "tuned", environment="cosine", algorithm="fn-ucb-async", agents=64, horizon=300, clock="lognormal"
+)
+"""Agents of different speeds that do not wait for each other"""
+
+
+def not_waiting() -> Line:
+    """Processor time of a run whose agents do not wait over one with synchronous rounds and about as many uploads."""
+
+    def measured(config: Config) -> tuple[float, int]:
+        began = time.process_time()
+        uploads = simulate(config).communication.total.messages_up
+        return (time.process_time() - began) / steps, uploads
+
+    steps = NOT_WAITING.agents * NOT_WAITING.horizon
+    one, uploads = measured(NOT_WAITING)
+    period = max(1, round(steps / uploads))
+    rounds = NOT_WAITING.replace(algorithm="fn-ucb-less-comm", trigger="period", period=period, clock="none")
+    other, sent = measured(rounds)
+    note = (
+        f"{one * 1e6:.0f} us with {uploads} uploads against {other * 1e6:.0f} us with {sent}, per agent and iteration"
+    )
+    return Line("agents that do not wait over rounds, N=64", one / other, "at most 1.5", one / other <= 1.5, note)
+
+
+def two_actors_not_waiting() -> Line:
+    """The same agents in two actors against one: seconds from the first iteration to the last."""
+    from actors import Options, RayRun
+
+    def seconds(agents_per_actor: int) -> float:
+        run = RayRun(NOT_WAITING, Options(agents_per_actor=agents_per_actor, cpus_per_actor=1))
+        return sum(segment.seconds for segment in run.segments())
+
+    one, two = seconds(64), seconds(32)
+    note = f"{one:.1f} s against {two:.1f} s"
+    return Line("two actors against one, agents that do not wait", one / two, "at least 1.5", one / two >= 1.5, note)
 
 
 def thousand_agents() -> Line:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 from fnbandit.capacity import memory
 from fnbandit.config import Config
-from fnbandit.costs import Rates, Work, iteration_work, round_work
+from fnbandit.costs import Rates, Work, asynchronous_work, iteration_work, round_work, steps_of_exchange
 from fnbandit.environments import Environment, make_environment
 from fnbandit.registry import find, part_of
 from fnbandit.simulation import one_thread
@@ -20,8 +21,14 @@ from workflows.study import Study
 
 OVER_IDEAL = 3.0
 """Time over the ideal; `make bench` finds 2 to 4."""
+OVER_IDEAL_ASYNCHRONOUS = 2.0
+"""The same where agents do not wait, without what a step takes however little there is to compute"""
 OVERHEAD, OVERHEAD_WITHOUT_NETWORK = 2.5e-3, 0.4e-3
 """Seconds that an iteration takes however little there is to compute."""
+STEP, EXCHANGE, TRAINING_STEP = 5e-3, 1e-3, 40e-6
+"""The same where agents do not wait: seconds of an iteration of all, of one exchange, and of a step of training"""
+TOGETHER = 6
+"""Trainings of agents that do not wait, each of some of them, while each agent trains once"""
 SAMPLED = 12
 """Iterations at which the model is asked."""
 BETWEEN_ROUNDS = 20
@@ -52,9 +59,32 @@ def _timed(action: Callable[[], Any]) -> float:
 @functools.cache
 def _seconds(config: Config, arms: int, dim: int, state: float, rates: Rates) -> float:
     places = np.unique(np.linspace(1, config.horizon, SAMPLED).astype(int))
+    if find("algorithm", config.algorithm).asynchronous:
+        k = _between_exchanges(config)
+        return config.horizon * float(np.mean([_asynchronous(config, arms, dim, rates, int(t), k) for t in places]))
     ideal = float(np.mean([_work(config, arms, dim, state, int(t)).seconds(rates) for t in places]))
     overhead = OVERHEAD if "width" in part_of("algorithm", config.algorithm).fields else OVERHEAD_WITHOUT_NETWORK
     return config.horizon * (OVER_IDEAL * ideal + overhead)
+
+
+def _asynchronous(config: Config, arms: int, dim: int, rates: Rates, t: int, k: int) -> float:
+    """Seconds of an iteration with its share of exchanges."""
+    ideal = asynchronous_work(config, arms, dim, t, k).seconds(rates)
+    trains = "width" in part_of("algorithm", config.algorithm).fields and config.use_local
+    steps = steps_of_exchange(config, t, k) / k if trains else 0.0
+    together = min(config.agents, TOGETHER)
+    return OVER_IDEAL_ASYNCHRONOUS * ideal + STEP + EXCHANGE * config.agents / k + TRAINING_STEP * together * steps
+
+
+def _between_exchanges(config: Config) -> int:
+    """Iterations between two exchanges of an agent; a guess where what it has seen decides."""
+    if config.trigger in ("always", "period"):
+        return 1 if config.trigger == "always" else min(config.period, config.horizon)
+    if config.trigger != "determinant":
+        return min(config.horizon, BETWEEN_ROUNDS)
+    # Found with cosine and shuttle: the more others tell, and the later it is, the less is new.
+    guess = 1.5 * math.log1p(config.async_gain) * config.agents**0.5 * (config.horizon / 200) ** 0.75
+    return max(1, min(config.horizon, round(guess)))
 
 
 def run_seconds(config: Config, environment: Environment, rates: Rates = TYPICAL) -> float:
