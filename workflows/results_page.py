@@ -297,7 +297,7 @@ class Page:
         runs = {(run.summary["label"], repr(run.summary["config"])): run for one in self.runs.values() for run in one}
         distinct = {repr(run.summary["config"]): run for run in runs.values()}.values()
         hours = sum(run.summary["seconds"] for run in distinct) / 3600
-        yield f"{len(distinct)} runs, {hours:.1f} hours on one core."
+        yield f"{len(distinct)} runs of {hours:.1f} hours in all, each on one core of a machine with other work to do."
         yield ""
         commits = sorted({run.summary["commit"] for run in distinct})
         machines = sorted({run.summary["machine"] for run in distinct})
