@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from small_records import record
 
 import workflows
 from fnbandit import Config, simulate
-from workflows.kept_results import kept_names, read_kept
+from workflows import kept_results, results_page
+from workflows.command_line import main
+from workflows.experiment_files import experiment
+from workflows.kept_results import SCHEMA, kept_names, kept_row, read_kept
 from workflows.result_figures import fitted_slope, front, scaling_series, sensitivity_series
 from workflows.results_page import OURS, PAPER, number, page_text
 from workflows.runner import machine, versions
+from workflows.settings import Settings
 
 EXPERIMENTS = Path(workflows.__file__).parent / "experiments"
 README = (EXPERIMENTS.parent.parent / "README.md").read_text()
@@ -27,6 +34,12 @@ def test_the_page_is_what_the_command_would_write():
     assert linked and all((EXPERIMENTS / path).is_file() for path in linked)
     assert {path.name for path in (EXPERIMENTS / "results").glob("*.png")} == {Path(path).name for path in linked}
     assert set(kept_names()) <= {*PAPER, *OURS}
+
+
+def test_pictures_of_the_readme_are_there():
+    linked = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
+    assert len(linked) == 3
+    assert all((EXPERIMENTS.parent.parent / path).is_file() for path in linked)
 
 
 def test_results_are_small():
@@ -61,8 +74,9 @@ def test_a_cell_run_again_has_the_same_bits(name, label, iterations):
     assert found.astype(np.float32).tolist() == regret[points - 1].astype(np.float32).tolist()
 
 
-def test_numbers_keep_three_digits():
-    assert [number(value) for value in (0.04, 9.84, 99.95, 104.4, 1015.3)] == ["0.0", "9.8", "100.0", "104", "1,015"]
+def test_numbers_keep_two_digits():
+    written = ["0.04", "1.0", "9.8", "99.9", "100", "104", "1,015"]
+    assert [number(value) for value in (0.04, 0.96, 9.84, 99.9, 99.96, 104.4, 1015.3)] == written
 
 
 def test_slopes_by_hand():
@@ -86,3 +100,37 @@ def test_sensitivity_is_in_factors_of_the_tuned_value():
     found = sensitivity_series(runs)["a"]
     assert list(found["training_rate"]) == pytest.approx([1.0, 3.0])
     assert list(found["ramp"]) == [1.0]
+
+
+def invented(point, place):
+    """A run that nobody made: its regret and rounds are simple functions of its place in the study."""
+    config = point.config
+    run = record([[1.0 + place % 7]] * 5, rounds=(1, 3), label=point.label)
+    totals = {"seconds": 1.0, "regret_standard_error": 0.1, "messages_up": 2, "messages_down": 2, "versions": {}}
+    run.summary.update(totals, config=dataclasses.asdict(config), bytes_up=1000 * (place + 1))
+    return kept_row(run, point)
+
+
+def test_the_command_writes_the_page_and_its_pictures(tmp_path, monkeypatch, capsys):
+    results = tmp_path / "results"
+    results.mkdir()
+    for module, name, value in ((kept_results, "RESULTS", results), (results_page, "RESULTS", results)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(results_page, "FOLDER", tmp_path)
+    for name in ("fig1a", "fig1d", "fig6a", *OURS):
+        points = experiment(name, False, 2, Settings()).points
+        rows = [invented(point, place) for place, point in enumerate(points) if "N=10000" not in point.label]
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows, SCHEMA), results / f"{name}.parquet")
+    assert main(["reproduce", "--page"]) == 0
+    printed = capsys.readouterr().out
+    page = (tmp_path / "RESULTS.md").read_text()
+    pictures = ["communication", "fig1a", "fig1d", "fig6a", "scaling", "sensitivity"]
+    assert sorted(path.stem for path in results.glob("*.png")) == pictures
+    for name in pictures:
+        assert f"(results/{name}.png)" in page and f"{name}.png" in printed
+        assert (results / f"{name}.png").stat().st_size < 60_000
+    assert page.count("Not run: all curves.") == len(PAPER) - 3
+    assert "Not run: cosine D=1: N=10000; cosine D=5: N=10000;" in page
+    # fig1a's first curve with the published settings: seeds 0 and 1 have 5 times 1 and 5 times 2.
+    assert "| cosine | 1 | 80.9 | 7.5 ± 2.5 | 0.09 |" in page
+    assert "Rounds here: " in page and "paper: D=5 2.0" in page

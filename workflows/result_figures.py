@@ -81,7 +81,8 @@ def against_agents_figure(runs: Sequence[RunRecord], title: str, published: Mapp
 
 def _points(axis: Axes, members: Sequence[list[RunRecord]], names: Sequence[str], **look: Any) -> None:
     """Final regret against the mean of a total, from few to many."""
-    found = sorted((Total.of(runs, names).mean, Total.of(runs, ["regret"])) for runs in members)
+    found = [(Total.of(runs, names).mean, Total.of(runs, ["regret"])) for runs in members]
+    found.sort(key=lambda one: one[0])
     if found:
         x, totals = [x for x, _ in found], [total for _, total in found]
         error = [total.error for total in totals]
@@ -115,17 +116,17 @@ def communication_figure(tasks: Mapping[str, Sequence[RunRecord]]) -> Figure | N
         figure, axes = _grid(len(tasks), 2, 0.9 + 2.0 * len(tasks), "What communication buys (tuned, T = 2,000)")
         for (task, runs), left, right in zip(tasks.items(), axes[::2], axes[1::2], strict=True):
             groups = group(runs)
-            _against_rounds(left, groups)
-            _against_bytes(right, groups)
-            left.set_title(f"{task}: when to communicate")
-            right.set_title(f"{task}: what to send")
-            left.set_ylabel("final regret per agent")
             for axis in (left, right):
                 axis.set_xscale("log")
                 axis.set_yscale("log")
                 axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
                 axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
                 axis.yaxis.set_minor_locator(NullLocator())
+            _against_rounds(left, groups)
+            _against_bytes(right, groups)
+            left.set_title(f"{task}: when to communicate")
+            right.set_title(f"{task}: what to send")
+            left.set_ylabel("final regret per agent")
         left.set_xlabel("communication rounds")
         right.set_xlabel("bytes sent, up and down")
         handles = [[line for axis in axes[side::2] for line in _handles(axis)] for side in (0, 1)]
@@ -147,6 +148,13 @@ def _against_rounds(axis: Axes, groups: Groups) -> None:
         members = [runs for runs in plain if runs[0].summary["config"]["trigger"] == trigger]
         look = {"color": COLOURS[number], "linestyle": LINES[number], "marker": MARKERS[number]}
         _points(axis, members, ["rounds"], label=words, **look)
+    for runs in plain:
+        config = runs[0].summary["config"]
+        if config["trigger"] == "logdet":
+            at = Total.of(runs, ["rounds"]).mean, Total.of(runs, ["regret"]).mean
+            where: dict[str, Any] = {"xytext": (3, 4), "textcoords": "offset points", "fontsize": 6.5}
+            axis.annotate(f"D={config['threshold']:g}", at, color=COLOURS[0], **where)
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     always = [runs for runs in plain if runs[0].summary["config"]["trigger"] == "always"]
     _points(axis, always, ["rounds"], label="every iteration", color="black", marker="*", markersize=8, linestyle="")
 
@@ -186,7 +194,8 @@ def scaling_figure(runs: Sequence[RunRecord]) -> Figure | None:
     tasks, values = ([*dict.fromkeys(key[place] for key in found)] for place in (0, 1))
     values.sort()
     with matplotlib.rc_context(STYLE):
-        figure, axes = _grid(2, 3, 4.3, "One agent to ten thousand (tuned, T = 500, exact trigger)")
+        sizes = [n for series in found.values() for n in series]
+        figure, axes = _grid(2, 3, 4.3, f"{min(sizes):,} to {max(sizes):,} agents (tuned, T = 500, exact trigger)")
         for axis, (words, names) in zip(axes, QUANTITIES.items(), strict=False):
             for (task, threshold), series in found.items():
                 number = tasks.index(task)
@@ -243,7 +252,9 @@ def _slope(axis: Axes, power: float, found: Mapping[Any, Mapping[int, list[RunRe
     limits = axis.get_ylim()
     axis.plot([low, high], y, color="0.6", linewidth=2.5, zorder=0)
     axis.set_ylim(min(limits[0], 0.8 * min(y)), max(limits[1], 1.2 * max(y)))
-    axis.annotate(f"$N^{{{power:g}}}$", (high, y[1]), ha="right", va="bottom", color="0.4", fontsize=8)
+    place = high**0.75 * low**0.25
+    look: dict[str, Any] = {"ha": "right", "va": "top" if power < 0 else "bottom", "color": "0.4", "fontsize": 9}
+    axis.annotate(f"$N^{{{power:g}}}$", (place, start * (place / low) ** power), **look)
 
 
 def fitted_slope(series: Mapping[int, list[RunRecord]], names: Sequence[str], among: Callable[[int], bool]) -> float:

@@ -58,13 +58,16 @@ here D stays, and then its proof bounds the rounds by sqrt(T d~ / D), up to loga
 is because the rows of all agents make the common matrix grow, so that one agent's new rows change its determinant
 less.
 """
+RARE = ("logdet", "diagonal")
+"""Triggers whose rounds a figure counts"""
 NEAR = 1.1
 """Regret within this factor of the best counts as as good"""
 
 
 def number(value: float) -> str:
-    """With three digits or more, never rounded to a rounder number than that."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+    """With two digits or more."""
+    digits = 0 if value >= 99.95 else 1 if value >= 0.95 else 2
+    return f"{value:,.{digits}f}"
 
 
 def measured(total: Total) -> str:
@@ -174,6 +177,12 @@ class Page:
                 yield ""
             yield study.caption or ""
             yield ""
+            rare = {
+                label: runs for label, runs in self.groups[name].items() if runs[0].summary["config"]["trigger"] in RARE
+            }
+            if rare:
+                said = [f"{label} {number(Total.of(runs, ['rounds']).mean)}" for label, runs in rare.items()]
+                yield from paragraph(f"Rounds here: {'; '.join(said)}.")
             yield from self.not_run(name)
 
     def communication(self) -> Iterator[str]:
