@@ -21,8 +21,8 @@ from fnbandit.training import CACHE, WORSE, Adam, GradientDescent, Trained, firs
 
 THROUGH_RELU = torch.ops.aten.threshold_backward.grad_input
 
-Rule = Callable[[], Tensor]
-"""The direction that is gone at the rate, by the gradient as it is now; both flat"""
+Rule = Callable[[int], Tensor]
+"""The direction that is gone at the rate in a step, by the gradient as it is then; both flat"""
 
 
 def padded_lengths(lengths: np.ndarray) -> np.ndarray:
@@ -34,26 +34,25 @@ def padded_lengths(lengths: np.ndarray) -> np.ndarray:
     return np.where((lengths <= least * 3 // 4) & (least > 128), least * 3 // 4, least)
 
 
-def descent(gradient: Tensor) -> Rule:
+def descent(gradient: Tensor, steps: int) -> Rule:
     """Gradient descent."""
-    return gradient.neg_
+    return lambda step: gradient.neg_()
 
 
-def adam(gradient: Tensor) -> Rule:
+def adam(gradient: Tensor, steps: int) -> Rule:
     """Adam: a fused step of rate 1 from 0."""
     direction, first, second = (torch.zeros_like(gradient) for _ in range(3))
-    count = torch.zeros((), device=gradient.device)
-    state: tuple[list[Tensor], ...] = ([direction], [gradient], [first], [second], [], [count])
+    counts = torch.arange(1.0, steps + 1, device=gradient.device).unbind()
 
-    def step() -> Tensor:
-        count.add_(1)
+    def rule(step: int) -> Tensor:
         direction.zero_()
         torch._fused_adam_(
-            *state, lr=1.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, amsgrad=False, maximize=False
-        )
+            [direction], [gradient], [first], [second], [], [counts[step]],
+            lr=1.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, amsgrad=False, maximize=False,
+        )  # fmt: skip
         return direction
 
-    return step
+    return rule
 
 
 RULES = {GradientDescent: descent, Adam: adam}
@@ -108,7 +107,7 @@ def _train(
         network.fill(goals, initial.expand(n, p))
     gradient, slopes = network.whole(n, start)
     pulls = _spread(network, factors[:, 1], p)
-    direction = RULES[find("training_optimizer", config.training_optimizer)](gradient)
+    direction = RULES[find("training_optimizer", config.training_optimizer)](gradient, int(steps.max()))
     weights = (caution * factors[:, 0])[:, None, None] * there[:, None]
     descend = _Descent(network, layers, slopes, x, -y[:, None], weights)
     first = np.array([first_rate(config, int(count)) for count in counts])
@@ -130,7 +129,7 @@ def _train(
         gradient.addcmul_(theta if goal is None else theta - goal, pulls)
         if falls:
             torch.add(begun, fall, alpha=-step, out=rates)
-        theta.addcmul_(direction(), rates)
+        theta.addcmul_(direction(step), rates)
     result = network.rows(layers)
     if config.training_optimizer == "adam":
         # Adam heeds no gradient's size: a cautious agent goes a part of the way.
