@@ -18,7 +18,7 @@ from fnbandit.state import State, prefixed, unprefixed
 
 Moment = tuple[float, int]
 """Simulated seconds and an agent: what the server's order goes by"""
-FEW = 4
+FEW = 8
 """One in so many agents is few"""
 NEVER: Moment = (math.inf, 0)
 

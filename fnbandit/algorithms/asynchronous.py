@@ -111,7 +111,9 @@ class AsynchronousGroup(Group):
         p, real = cls.parameter_count(config, environment), precisions(config)[0]
         own = config.horizon * (environment.dim + 1) + min(config.horizon, OWN_ROWS) * p + 3 * p
         base = p * p + p * p // 2
-        return super().memory(config, environment) + Memory((own + base) * real, 4 * p * p * real)
+        seen = iterations_ahead(environment.arms) * environment.arms
+        looking = seen * (3 * p + p // 2 + 2 * seen)
+        return super().memory(config, environment) + Memory((own + base + looking) * real, 4 * p * p * real)
 
     # One iteration
 

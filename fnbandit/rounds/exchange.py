@@ -13,9 +13,9 @@ from fnbandit.covariance import Lift
 from fnbandit.covariance.full import CHUNK, change_of
 from fnbandit.covariance.versions import Versions
 from fnbandit.registry import made
-from fnbandit.rounds.channels import Exact
+from fnbandit.rounds.common import Common
 from fnbandit.rounds.messages import Contents, Cost
-from fnbandit.rounds.triggers import Moment, Trigger
+from fnbandit.rounds.triggers import Moment
 from fnbandit.rounds.weights import make_weight
 from fnbandit.state import State, prefixed, unprefixed
 
@@ -63,7 +63,7 @@ class Download:
     """Whether any network in the average has been trained"""
 
 
-class Statistics:
+class Statistics(Common):
     """V^-1 and what local inverses have lost in sum, at every version; and the parts that exchanges are made of.
 
     One per process: its agents share it, and in one process the server too.
@@ -78,16 +78,14 @@ class Statistics:
         contents: tuple[Contents, Contents],
         theta: Tensor | None = None,
     ) -> None:
-        self.lift, self.parameters, self.like = lift, parameters, like
-        self.trigger: Trigger = made("trigger", config.trigger, config)
-        self.channel: Exact = made("messages", config.messages, config, parameters, lift)
+        super().__init__(config, lift, parameters, *contents)
+        self.parameters, self.like = parameters, like
         self.covariance = Versions(parameters, like, 1 / config.number("regularization"), -1.0)
         """V^-1, V = lambda I + W"""
         self.inverses = None if theta is None else Versions(parameters, like, 0.0, 1.0)
         """sum of I / lambda - V_local^-1 over agents, where there are networks"""
         self.theta_0 = theta
         """[p], in the network's precision, where there are networks"""
-        self._up, self._down = contents
 
     def cost(self, rows: int, news: int) -> Cost:
         """Of an exchange in which an agent sends `rows` rows and hears of `news`."""

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from fnbandit.config import Config
 from fnbandit.covariance import Estimate, Lift, LocalInverses, matrices
-from fnbandit.registry import made
 from fnbandit.rounds.aggregation import make_aggregation
-from fnbandit.rounds.channels import Exact
+from fnbandit.rounds.common import Common
 from fnbandit.rounds.messages import Broadcast, Contents, Size, Upload
-from fnbandit.rounds.triggers import Moment, Trigger
+from fnbandit.rounds.triggers import Moment
 from fnbandit.state import State, prefixed, unprefixed
 from fnbandit.tree import Sum, everyone, vectors
 
@@ -28,7 +27,7 @@ class Networks:
     inverses: LocalInverses
 
 
-class Shared:
+class Shared(Common):
     """W_sync, B_sync, theta_sync,NN, alpha and the local inverses; and the parts that rounds are made of.
 
     One per process: its agents share it, and in one process the server too. `apply` is a deterministic
@@ -45,10 +44,7 @@ class Shared:
         down: Contents,
         networks: Networks | None = None,
     ) -> None:
-        self.lift = lift
-        self.trigger: Trigger = made("trigger", config.trigger, config)
-        self.channel: Exact = made("messages", config.messages, config, parameters, lift)
-        self._up, self._down = up, down
+        super().__init__(config, lift, parameters, up, down)
         self._agents = config.agents
         self._averages_theta = make_aggregation(config).linear
         regularization = config.number("regularization")
