@@ -355,3 +355,11 @@ def test_a_panel_is_logarithmic_where_a_linear_one_would_hide_curves():
     axis = figures(runs, "A title", {"tuned: N=1": 100.0})["regret"].axes[0]
     assert axis.get_yscale() == "log"
     assert axis.get_ylim()[0] == pytest.approx(1.0)  # a quarter of the smallest end
+
+
+def test_of_a_study_of_one_field_at_a_time_only_that_field_is_drawn():
+    fields = [{"ramp": ramp} for ramp in (10, 20, 40)] + [{"width": width} for width in range(1, 12)]
+    runs = [record([[1.0]], weight=0.5, label=f"a: {one}", **one) for one in fields]
+    bars = figures(runs)["regret-against-ramp"].axes[0].containers
+    # Those with the usual width, at every ramp; the widths are points of another figure.
+    assert [bar.lines[0].get_xdata().tolist() for bar in bars] == [[10, 20, 40]]

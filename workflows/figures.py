@@ -50,6 +50,8 @@ MAKER = "fnbandit (its own figure)"
 
 POINTS = 1000
 """Points of a curve at most"""
+STYLES = 10
+"""Curves that look different"""
 WIDE = 12
 """A panel with a scale of its own is logarithmic where its ends differ by more than this factor"""
 SHORT = 12
@@ -174,6 +176,8 @@ class Drawing:
         found = series(self.groups, field)
         if "regret" not in str(panels):
             found = {name: one for name, one in found.items() if _communicates(one)}
+        if len(found) > STYLES:  # a study of one field at a time: each of the others' values would be a point
+            found = {name: one for name, one in found.items() if len(one.runs) > 1}
         if not any(len(one.runs) > 1 for one in found.values()):
             return None
         over: set[str] = set()

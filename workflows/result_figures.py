@@ -123,6 +123,7 @@ def communication_figure(tasks: Mapping[str, Sequence[RunRecord]]) -> Figure | N
                 axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
                 axis.yaxis.set_minor_locator(NullLocator())
             _against_rounds(left, groups)
+            left.set_ylim(bottom=0.75 * left.get_ylim()[0])
             _against_bytes(right, groups)
             left.set_title(f"{task}: when to communicate")
             right.set_title(f"{task}: what to send")
@@ -148,12 +149,12 @@ def _against_rounds(axis: Axes, groups: Groups) -> None:
         members = [runs for runs in plain if runs[0].summary["config"]["trigger"] == trigger]
         look = {"color": COLOURS[number], "linestyle": LINES[number], "marker": MARKERS[number]}
         _points(axis, members, ["rounds"], label=words, **look)
-    for runs in plain:
-        config = runs[0].summary["config"]
-        if config["trigger"] == "logdet":
-            at = Total.of(runs, ["rounds"]).mean, Total.of(runs, ["regret"]).mean
-            where: dict[str, Any] = {"xytext": (3, 4), "textcoords": "offset points", "fontsize": 6.5}
-            axis.annotate(f"D={config['threshold']:g}", at, color=COLOURS[0], **where)
+    exact = [runs for runs in plain if runs[0].summary["config"]["trigger"] == "logdet"]
+    for number, runs in enumerate(sorted(exact, key=lambda runs: -runs[0].summary["config"]["threshold"])):
+        at = Total.of(runs, ["rounds"]).mean, Total.of(runs, ["regret"]).mean
+        where: dict[str, Any] = {"xytext": (2, -9), "textcoords": "offset points", "fontsize": 6.5, "ha": "right"}
+        words = f"{'D = ' if number == 0 else ''}{runs[0].summary['config']['threshold']:g}"
+        axis.annotate(words, at, color=COLOURS[0], **where)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     always = [runs for runs in plain if runs[0].summary["config"]["trigger"] == "always"]
     _points(axis, always, ["rounds"], label="every iteration", color="black", marker="*", markersize=8, linestyle="")

@@ -60,6 +60,8 @@ less.
 """
 RARE = ("logdet", "diagonal")
 """Triggers whose rounds a figure counts"""
+FEW = (15, 25)
+"""Rounds with which triggers are compared"""
 NEAR = 1.1
 """Regret within this factor of the best counts as as good"""
 
@@ -205,6 +207,11 @@ class Page:
                     f"the fewest rounds are {number(rounds[few])} ({few}: {measured(totals[few])}), the fewest bytes "
                     f"{readable(sent[small])} ({small}: {measured(totals[small])})."
                 )
+                talks = {label: Total.of(runs, ["rounds"]).mean for label, runs in groups.items()}
+                rare = sorted((totals[label].mean, label) for label in groups if FEW[0] <= talks[label] <= FEW[1])
+                if len(rare) > 1:
+                    said = "; ".join(f"{measured(totals[label])} ({label})" for _, label in rare)
+                    yield f"- {task}, with {FEW[0]} to {FEW[1]} rounds: {said}."
         yield ""
         for name, task in COMMUNICATION.items():
             groups = self.groups[name]
@@ -303,11 +310,12 @@ class Page:
 
     def origin(self) -> Iterator[str]:
         yield "## Where the numbers come from"
-        runs = {(run.summary["label"], repr(run.summary["config"])): run for one in self.runs.values() for run in one}
-        distinct = {repr(run.summary["config"]): run for run in runs.values()}.values()
+        distinct = {repr(run.summary["config"]): run for one in self.runs.values() for run in one}.values()
         hours = sum(run.summary["seconds"] for run in distinct) / 3600
-        yield f"{len(distinct)} runs of {hours:.1f} hours in all, each on one core of a machine with other work to do."
-        yield ""
+        yield from paragraph(
+            f"{len(distinct)} runs of {hours:.1f} hours in all, each on one core of a machine with other work to do. "
+            "A Parquet file has a row per run: its config, totals, commit and versions, and its curve in few points."
+        )
         commits = sorted({run.summary["commit"] for run in distinct})
         machines = sorted({run.summary["machine"] for run in distinct})
         versions = sorted({", ".join(f"{k} {v}" for k, v in run.summary["versions"].items()) for run in distinct})
