@@ -257,7 +257,7 @@ def test_whoever_waits_can_be_stopped(ray_cluster, monkeypatch, caplog):
 # Run after run
 
 
-@pytest.mark.parametrize("layout", ["1x6", "2x3"])
+@pytest.mark.parametrize("layout", ["1x6", pytest.param("2x3", marks=pytest.mark.long)])
 def test_actors_host_one_run_after_another(ray_cluster, layout):
     """With other agents, algorithms and environments, and the same processes."""
     options = small(layout)
