@@ -115,9 +115,16 @@ def _scaled(work: Work, factor: float) -> Work:
 
 
 def study_seconds(study: Study, rates: Rates, cores: int) -> float:
-    """What a study takes here: on Ray its runs share the cores, in this process they follow each other."""
+    """What a study takes here: on Ray its runs share the cores, in this process they follow each other.
+
+    A run whose agents do not wait for each other gains little from a second core.
+    """
     times = [run_seconds(point.config, make_environment(point.config), rates) for point in study.points]
-    return sum(times) / (1 if study.settings.engine == "local" else cores)
+    if study.settings.engine == "local":
+        return sum(times)
+    kinds = [find("algorithm", point.config.algorithm) for point in study.points]
+    alone = [seconds for seconds, kind in zip(times, kinds, strict=True) if kind.asynchronous]
+    return max(sum(times) / cores, *alone, 0.0)
 
 
 def expected_work(config: Config) -> float:
