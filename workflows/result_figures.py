@@ -119,12 +119,15 @@ def communication_figure(tasks: Mapping[str, Sequence[RunRecord]]) -> Figure | N
             for axis in (left, right):
                 axis.set_xscale("log")
                 axis.set_yscale("log")
-                axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
                 axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
                 axis.yaxis.set_minor_locator(NullLocator())
             _against_rounds(left, groups)
             left.set_ylim(bottom=0.75 * left.get_ylim()[0])
             _against_bytes(right, groups)
+            for axis in (left, right):
+                low, high = axis.get_ylim()
+                subs = (1, 2, 5) if high > 10 * low else (1, 2, 3, 4, 5, 6, 8)
+                axis.yaxis.set_major_locator(LogLocator(subs=subs))
             left.set_title(f"{task}: when to communicate")
             right.set_title(f"{task}: what to send")
             left.set_ylabel("final regret per agent")
