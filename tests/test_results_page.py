@@ -129,8 +129,8 @@ def test_the_command_writes_the_page_and_its_pictures(tmp_path, monkeypatch, cap
     for name in pictures:
         assert f"(results/{name}.png)" in page and f"{name}.png" in printed
         assert (results / f"{name}.png").stat().st_size < 60_000
-    assert page.count("Not run: all curves.") == len(PAPER) - 3
-    assert "Not run: cosine D=1: N=10000; cosine D=5: N=10000;" in page
+    assert len(re.findall("Not run of `fig..?`: all curves.", page)) == len(PAPER) - 3
+    assert "Not run of `scaling`: cosine D=1: N=10000; cosine D=5: N=10000;" in page
     # fig1a's first curve with the published settings: seeds 0 and 1 have 5 times 1 and 5 times 2.
     assert "| cosine | 1 | 80.9 | 7.5 ± 2.5 | 0.09 |" in page
     assert "Rounds here: " in page and "paper: D=5 2.0" in page
