@@ -40,8 +40,8 @@ RULES = """\
 Every comparison is of the same seeds. It *holds*, or *does not hold*, if a one-sided paired t-test of the logarithms
 says so at p < {level}, else it is *undecided*; a line of several comparisons holds if all do, and does not if one of
 them does not. ≈ holds if means differ by at most {alike:.0%} of the larger one. p is that of the comparison that
-decided. Numbers are means of final regret per agent in the order of what is compared. Two choices
-were made after results had been seen: the logarithms, which changed none of the six verdicts that there were then (Fig. 1a
+decided. Numbers are means of final regret per agent in the order of what is compared. Two choices were
+made after results had been seen: the logarithms, which changed none of the six verdicts that there were then (Fig. 1a
 and 1b, tuned), and the lines that compare the two ends of a chain alone, added to every chain after Fig. 1a.
 """
 REMARKS = """\
