@@ -41,6 +41,8 @@ def test_figures_of_time_are_drawn_where_there_is_a_clock():
     assert (line.get_xdata()[0], line.get_xdata()[-1]) == (1.0, pytest.approx(8.0))
     assert line.get_ydata()[-1] == pytest.approx(1.125)
     assert "regret-against-time" not in figures([record(REGRET)])
+    # The mean of agents that are at different moments is regret at none of them.
+    assert "regret-against-time" not in figures([record(REGRET, time=TIME, clock="lognormal", mean=True)])
 
 
 def test_totals_of_simulated_time():

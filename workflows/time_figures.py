@@ -23,8 +23,8 @@ PANELS = ("environment", "agents", "clock", "speed_spread", "slow_share")
 
 
 def has_time(run: RunRecord) -> bool:
-    """Whether a run has a trace with simulated seconds."""
-    return bool(run.trace.num_rows) and run.trace.column("time").null_count == 0
+    """Whether a run has a trace with simulated seconds of every agent: means over agents are of different moments."""
+    return bool(run.trace.num_rows) and not any(run.trace.column(name).null_count for name in ("time", "agent"))
 
 
 def average_regret(run: RunRecord, seconds: np.ndarray) -> np.ndarray:
