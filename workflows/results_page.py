@@ -53,8 +53,9 @@ Bytes are those of Algorithms 1 and 2, or of smaller messages: factored ones are
 bits round what agents send, and not what the server sends to them, which is most of it.
 """
 FITTED = """\
-Powers of N that fit (least squares of logarithms). Theory: regret per agent as N^-0.5 (the first term of Theorem
-1), rounds as N^0.5 (Theorem 2).
+Seconds are wall time on one core of a machine that did other work, too, of the seed that was fastest. Powers of N
+that fit (least squares of logarithms). Theory: regret per agent as N^-0.5 (the first term of Theorem 1), rounds as
+N^0.5 (Theorem 2).
 """
 PARTING = """\
 Over all N, regret per agent changes as N to a power between {low:+.2f} and {high:+.2f}, where theory has -0.5:
