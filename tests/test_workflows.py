@@ -306,3 +306,17 @@ def test_ray_starts_early_only_for_studies_that_will_not_be_refused(tmp_path, mo
     (tmp_path / "old" / "study.json").write_text("{}")
     assert early(engine="local") == early(out="old") == early(environment="table.csv") == early(device="cuda") == 0
     assert early(out="s3://bucket/new") == 0
+
+
+def test_the_layout_on_a_cluster_of_our_own_is_said_before(monkeypatch):
+    import ray
+
+    from actors import cluster
+    from workflows.dry_run import plan_lines
+
+    study = Study("x", Path("x"), [Point(".", Config(agents=2, horizon=5))], Settings(agents_per_actor=1))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    assert plan_lines(study)[1] == "layout   decided when the cluster is joined"
+    monkeypatch.setattr(cluster.OWN, "is_set", lambda: True)
+    assert plan_lines(study)[1].startswith("layout   2 actors x 1 agents, ")

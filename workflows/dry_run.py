@@ -66,9 +66,9 @@ def plan_lines(study: Study) -> list[str]:
 
 
 def joined() -> bool:
-    """Whether this process is part of a cluster already."""
-    ray = sys.modules.get("ray")
-    return ray is not None and ray.is_initialized()
+    """Whether this process is part of a cluster that it has not started itself."""
+    ray, ours = sys.modules.get("ray"), sys.modules.get("actors.cluster")
+    return ray is not None and ray.is_initialized() and not (ours is not None and ours.OWN.is_set())
 
 
 def _memory(point: Point) -> int:
