@@ -11,6 +11,7 @@ import sys
 import time
 import tomllib
 from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
