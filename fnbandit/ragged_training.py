@@ -107,7 +107,8 @@ def _train(
         network.fill(goals, initial.expand(n, p))
     gradient, slopes = network.whole(n, start)
     pulls = _spread(network, factors[:, 1], p)
-    direction = RULES[find("training_optimizer", config.training_optimizer)](gradient, int(steps.max()))
+    optimizer = find("training_optimizer", config.training_optimizer)
+    direction = RULES[optimizer](gradient, int(steps.max()))
     weights = (caution * factors[:, 0])[:, None, None] * there[:, None]
     descend = _Descent(network, layers, slopes, x, -y[:, None], weights)
     first = np.array([first_rate(config, int(count)) for count in counts])
@@ -131,7 +132,7 @@ def _train(
             torch.add(begun, fall, alpha=-step, out=rates)
         theta.addcmul_(direction(step), rates)
     result = network.rows(layers)
-    if config.training_optimizer == "adam":
+    if optimizer is Adam:
         # Adam heeds no gradient's size: a cautious agent goes a part of the way.
         result = torch.where(caution[:, None] == 1, result, start + caution[:, None] * (result - start))
     before, loss = losses

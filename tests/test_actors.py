@@ -51,13 +51,10 @@ LAYOUTS = {"1x6": 6, "2x3": 3, "3x2": 2, "6x1": 1}
 """Agents per actor"""
 SUBSET = [
     ("less-comm logdet", "1x6"),
-    ("less-comm logdet", "2x3"),
     ("less-comm logdet", "6x1"),
-    ("less-comm always", "3x2"),
     ("less-comm diagonal logdet", "2x3"),
     ("fn-ucb logdet", "3x2"),
     ("linear-ts", "2x3"),
-    ("matrices", "2x3"),
     ("tuned", "3x2"),
 ]
 MATRIX = [(variant, layout) for variant in VARIANTS for layout in LAYOUTS if (variant, layout) not in SUBSET]

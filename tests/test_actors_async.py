@@ -32,9 +32,10 @@ def assert_same_times(one, other):
 
 
 SIX_ACTORS = pytest.param(CONFIG, 1, marks=pytest.mark.long)
+LINEAR_TOO = pytest.param(LINEAR, 3, marks=pytest.mark.long)
 
 
-@pytest.mark.parametrize(("config", "agents"), [(CONFIG, 6), (CONFIG, 4), SIX_ACTORS, (LINEAR, 3)],
+@pytest.mark.parametrize(("config", "agents"), [(CONFIG, 6), (CONFIG, 4), SIX_ACTORS, LINEAR_TOO],
                          ids=["one actor", "4 and 2", "six actors", "linear"])  # fmt: skip
 def test_layouts(ray_cluster, config, agents):
     here = simulate(config)
@@ -45,6 +46,7 @@ def test_layouts(ray_cluster, config, agents):
     assert agents == 1 or run.calls / max(1, len(run.parts)) < 1.5 * len(here.round_records)
 
 
+@pytest.mark.long
 def test_actors_killed_in_the_middle(ray_cluster, tmp_path):
     """First one of the agents' actors, later the server's."""
     run = RayRun(CONFIG, options(3), Checkpointing(str(tmp_path), **SELDOM))

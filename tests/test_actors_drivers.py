@@ -64,6 +64,7 @@ def driver(options, directory="", **changes):
     )
 
 
+@pytest.mark.long
 def test_a_killed_driver_leaves_what_resume_needs(ray_cluster, tmp_path):
     options = Options(agents_per_actor=2, cpus_per_actor=0.1, address=ray_cluster)
     with driver(options, tmp_path) as process:

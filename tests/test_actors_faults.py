@@ -159,6 +159,7 @@ def test_an_actor_that_hangs_is_named(ray_cluster, caplog):
     assert gone(run.pids)
 
 
+@pytest.mark.long
 def test_a_server_that_hangs_is_named(ray_cluster, caplog):
     run = RayRun(CONFIG.replace(horizon=2000), Options(agents_per_actor=2, cpus_per_actor=0.1, actor_timeout=3))
     segments = run.segments()

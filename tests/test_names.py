@@ -10,7 +10,8 @@ from fnbandit.registry import ALGORITHMS, KINDS, TRIGGERS
 
 ASKED = {kind for kind in KINDS if kind != "environment"} | {"diagonal"}
 """Fields of Config that say which part, or which kind of matrices, a simulation is made of"""
-ALLOWED = {"fnbandit.registry", "fnbandit.presets"}
+ALLOWED = {"fnbandit.registry", "fnbandit.presets", "workflows.result_figures", "workflows.results_page"}
+"""Where names belong; the page of results tells of experiments, which are about certain triggers and messages"""
 MOST = 10
 STRINGS = ("startswith", "endswith", "removeprefix", "partition", "split")
 

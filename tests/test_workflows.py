@@ -158,10 +158,10 @@ def rows_in(path):
     return len(read_stream(path)) if path.exists() else 0
 
 
-SIGTERM = pytest.param(signal.SIGTERM, marks=pytest.mark.long)
+SIGNALS = [pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGINT, signal.SIGTERM)]
 
 
-@pytest.mark.parametrize("killed_by", [signal.SIGKILL, signal.SIGINT, SIGTERM])
+@pytest.mark.parametrize("killed_by", [signal.SIGKILL, *SIGNALS])
 def test_a_sweep_that_is_killed_and_resumed_equals_one_that_was_not(tmp_path, killed_by):
     argv = ["sweep", "--agents", "2,3", "--horizon", "60", "--engine", "local", "--no-tracking",
             "--checkpoint-seconds", "0.2"]  # fmt: skip

@@ -42,6 +42,7 @@ def tracked_run(*flags):
     assert main(argv) == 0
 
 
+@pytest.mark.long
 def test_the_page_of_a_study_is_served_until_the_command_ends(tmp_path):
     tracked_run("--tracking-uri", "sqlite:///own.db", "--experiment", "mine")
     with socket.socket() as listener:

@@ -78,13 +78,10 @@ def _asynchronous(config: Config, arms: int, dim: int, rates: Rates, t: int, k: 
 
 def _between_exchanges(config: Config) -> int:
     """Iterations between two exchanges of an agent; a guess where what it has seen decides."""
-    if config.trigger in ("always", "period"):
-        return 1 if config.trigger == "always" else min(config.period, config.horizon)
-    if config.trigger != "determinant":
-        return min(config.horizon, BETWEEN_ROUNDS)
     # Found with cosine and shuttle: the more others tell, and the later it is, the less is new.
     guess = 1.5 * math.log1p(config.async_gain) * config.agents**0.5 * (config.horizon / 200) ** 0.75
-    return max(1, min(config.horizon, round(guess)))
+    known = {"always": 1, "period": config.period, "determinant": round(guess)}
+    return max(1, min(config.horizon, known.get(config.trigger, BETWEEN_ROUNDS)))
 
 
 def run_seconds(config: Config, environment: Environment, rates: Rates = TYPICAL) -> float:
