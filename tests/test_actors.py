@@ -53,7 +53,6 @@ SUBSET = [
     ("less-comm logdet", "1x6"),
     ("less-comm logdet", "6x1"),
     ("less-comm diagonal logdet", "2x3"),
-    ("fn-ucb logdet", "3x2"),
     ("linear-ts", "2x3"),
     ("tuned", "3x2"),
 ]
@@ -127,6 +126,7 @@ def test_a_table_in_actors(ray_cluster):
     assert_same(RayRun(config, Options(agents_per_actor=1, cpus_per_actor=0.1)).result(), simulate(config))
 
 
+@pytest.mark.long
 def test_a_local_checkpoint_is_resumed_in_actors_and_back(ray_cluster, tmp_path):
     config = config_of("less-comm logdet")
     first = interrupt(config, tmp_path, segments=4)
@@ -254,7 +254,8 @@ def test_whoever_waits_can_be_stopped(ray_cluster, monkeypatch, caplog):
 # Run after run
 
 
-@pytest.mark.parametrize("layout", ["1x6", pytest.param("2x3", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("layout", ["1x6", "2x3"])
 def test_actors_host_one_run_after_another(ray_cluster, layout):
     """With other agents, algorithms and environments, and the same processes."""
     options = small(layout)

@@ -61,6 +61,7 @@ def test_actors_killed_in_the_middle(ray_cluster, tmp_path):
     assert_same_times(simulate(CONFIG), collect(CONFIG, contiguous(segments, CONFIG.horizon)))
 
 
+@pytest.mark.long
 def test_a_run_goes_on_elsewhere(ray_cluster, tmp_path):
     """Begun in this process, gone on with on Ray, and the other way round."""
     whole = simulate(CONFIG)

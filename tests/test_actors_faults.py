@@ -183,6 +183,7 @@ def test_a_server_that_computes_for_long_does_not_hang(ray_cluster, caplog):
     assert recoveries(caplog) == []
 
 
+@pytest.mark.long
 def test_a_function_that_hangs_is_named(ray_cluster, caplog):
     run = RayRun(
         CONFIG.replace(environment="test_actors_faults:sleepy"),

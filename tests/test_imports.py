@@ -84,6 +84,7 @@ def test_the_actors_know_neither_mlflow_nor_the_workflows():
             assert not {other.split(".")[0] for other in IMPORTS[name]} & {"mlflow", "workflows"}, name
 
 
+@pytest.mark.long
 def test_every_module_of_the_science_can_be_imported_first():
     """Alone, without Ray and MLflow: no module needs another to have been imported before."""
     names = [name for name in TREES if name.split(".")[0] == "fnbandit"]

@@ -262,6 +262,7 @@ def readme_blocks(language):
     return [part.split("```")[0] for part in parts]
 
 
+@pytest.mark.long
 def test_the_examples_of_the_readme(monkeypatch, capsys):
     from workflows import command_line
 

@@ -223,6 +223,7 @@ def test_the_experiment_is_a_field_and_opens_with_a_table_that_says_something(tm
     assert stored == f"sqlite:///{tmp_path}/own.db", "a relative path would be another store elsewhere"
 
 
+@pytest.mark.long
 def test_a_real_server(server):
     uri = server
     assert (
