@@ -15,12 +15,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from fnbandit.records import RunRecord, aside
-from workflows.curves import BYTES, Total, regret_curves
+from workflows.curves import BYTES, Groups, Total, regret_curves
 from workflows.figures import MAKER, Drawing, axis_words
 from workflows.grouping import group
 from workflows.sheet import COLOURS, LINES, MARKERS, STYLE, WIDTH
 
-Groups = Mapping[str, list[RunRecord]]
 DPI = 120
 SHADES = 128
 """Colours of a picture: enough for lines on white, in a third of the bytes"""
