@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import ttest_rel
 from small_records import record
 
-from workflows.claims import CLAIMS, Comparison, judged, p_value
+from workflows.claims import CLAIMS, Comparison, judged, p_value, with_more_seeds
 from workflows.experiment_files import experiment
 from workflows.settings import Settings
 
@@ -60,6 +60,24 @@ def test_only_common_seeds_are_compared():
     outcome = judged(Comparison("fig", "below", ("a", "b")), "paper", runs)
     assert (outcome.verdict, outcome.seeds) == ("holds", 3)
     assert outcome.means == pytest.approx([2, 12.1 / 3])
+
+
+def test_further_seeds_join_the_curves_of_their_config():
+    curves = {"paper: a": [record([[1.0]], seed=0)], "paper: b": [record([[1.0, 1.0]], seed=0)]}
+    more = [record([[value]], seed=seed) for seed, value in ((3, 2.0), (4, 6.0))]
+    found = with_more_seeds({"fig": curves}, more)
+    assert {label: [run.summary["config"]["seed"] for run in runs] for label, runs in found["fig"].items()} == {
+        "paper: a": [0, 3, 4],
+        "paper: b": [0],
+    }
+    assert len(curves["paper: a"]) == 1
+
+
+def test_more_seeds_than_usual_are_said():
+    outcome = judged(Comparison("fig", "below", ("a", "b")), "paper", curves(a=[1, 2, 3, 4], b=[2.1, 4, 6, 8.4]))
+    assert outcome.said().startswith("**holds** (p < 0.0001, 4 seeds): 2.5, 5.1")
+    outcome = judged(Comparison("fig", "alike", ("a", "b")), "paper", curves(a=[1, 2, 3], b=[1, 2, 3.1]))
+    assert outcome.said() == "**holds**: 2.0, 2.0"
 
 
 def test_a_comparison_at_the_beginning():

@@ -15,7 +15,7 @@ from workflows.settings import Settings
 EXPERIMENTS = sorted((Path(workflows.__file__).parent / "experiments").glob("*.toml"))
 PAPER = ["fig1a", "fig1b", "fig1c", "fig1d", "fig2a", "fig2b", "fig2c", "fig2d", "fig3a", "fig3b"]
 PAPER += ["fig4a", "fig4b", "fig4c", "fig4d", "fig5", "fig6a", "fig6b"]
-OURS = ["communication-cosine", "communication-shuttle", "scaling", "sensitivity", "stragglers"]
+OURS = ["close-calls", "communication-cosine", "communication-shuttle", "scaling", "sensitivity", "stragglers"]
 OURS += ["tune-functions", "tune-tables"]
 
 
@@ -41,7 +41,8 @@ def test_an_experiment_file_gives_configs(path):
     full = configs(name)
     assert len(set(full.values())) == len(full)
     # What is searched is searched on other seeds than those that results are shown for.
-    assert {config.seed for config in full.values()} == {100 if name.startswith("tune-") else 0}
+    first = {"tune-functions": 100, "tune-tables": 100, "close-calls": 3}.get(name, 0)
+    assert {config.seed for config in full.values()} == {first}
     for label, config in full.items():
         if name in PAPER:
             assert config.horizon == 5000
@@ -54,6 +55,13 @@ def test_an_experiment_file_gives_configs(path):
     assert all(config.horizon < 500 for config in configs(name, quick=True).values())
     points = experiment(name, False, None, Settings()).points
     assert not any(point.published for point in points) or "shared one network" in caption
+
+
+def test_close_calls_are_further_seeds_of_the_papers_curves():
+    known = {config for name in PAPER for config in configs(name).values()}
+    points = experiment("close-calls", False, None, Settings()).points
+    assert {point.config.replace(seed=0) for point in points} <= known
+    assert {point.config.seed for point in points} == set(range(3, 10))
 
 
 def test_experiments_have_the_published_settings():

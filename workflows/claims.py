@@ -22,6 +22,8 @@ ALIKE = 0.25
 """Regrets are alike if they differ by at most this share of the larger one"""
 EARLY = 100
 """The iteration that stands for the beginning"""
+USUAL_SEEDS = 3
+"""Seeds of the figures; of other numbers of them the page tells"""
 Verdict = Literal["holds", "does not hold", "undecided", "not run"]
 
 
@@ -154,12 +156,29 @@ class Outcome:
         if self.verdict == "not run":
             return "not run"
         numbers = ", ".join(f"{mean:.1f}" if mean < 100 else f"{mean:.0f}" for mean in self.means)
-        doubt = "" if self.chance is None else f" (p = {self.chance:.2g})" if self.chance >= 1e-4 else " (p < 0.0001)"
+        doubts = [] if self.chance is None else [f"p = {self.chance:.2g}" if self.chance >= 1e-4 else "p < 0.0001"]
+        doubts += [f"{self.seeds} seeds"] if self.seeds != USUAL_SEEDS else []
+        doubt = f" ({', '.join(doubts)})" if doubts else ""
         return f"**{self.verdict}**{doubt}: {numbers}"
 
 
 Runs = Mapping[str, Mapping[str, list[RunRecord]]]
 """Figure -> label -> runs of all seeds"""
+
+
+def with_more_seeds(runs: Runs, more: Sequence[RunRecord]) -> Runs:
+    """Every curve with those of further runs that differ from it in their seed alone."""
+    found: dict[str, list[RunRecord]] = {}
+    for run in more:
+        found.setdefault(_but_seed(run), []).append(run)
+    return {
+        figure: {label: [*members, *found.get(_but_seed(members[0]), [])] for label, members in curves.items()}
+        for figure, curves in runs.items()
+    }
+
+
+def _but_seed(run: RunRecord) -> str:
+    return repr({name: value for name, value in run.summary["config"].items() if name != "seed"})
 
 
 def judged(comparison: Comparison, preset: str, runs: Runs) -> Outcome:
