@@ -98,9 +98,7 @@ def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
     p, rows = network.parameter_count, config.agents * k
     work = Work()
     if config.use_local:
-        # With training_steps=auto: the effort that one more iteration asks for.
-        steps = config.training_effort / t if config.training_steps == "auto" else config.number("training_steps")
-        work += Work(single=steps * n * t * network.flops)
+        work += Work(single=steps_of_training(config, t, k) * n * t * network.flops)
     if config.diagonal:
         return work + Work(double=10 * n * p, traffic=8 * 4 * n * p)
     q = met_rows(config.agents * (t - k), p)
@@ -128,12 +126,14 @@ def asynchronous_work(config: Config, arms: int, dim: int, t: int, k: int) -> Wo
     work += Work(double=n * (4 * p * q + 2 * p * p * inverses), traffic=8 * n * p * q / k)
     if inverses == 2:
         own = met_rows(t, p, shared=False)
-        work += Work(single=n * t * steps_of_exchange(config, t, k) / k * network.flops, double=n * 4 * p * own)
+        work += Work(single=n * t * steps_of_training(config, t, k) / k * network.flops, double=n * 4 * p * own)
     return work
 
 
-def steps_of_exchange(config: Config, t: int, k: int) -> float:
-    """Training steps before an exchange around iteration t, k iterations after the last one."""
+def steps_of_training(config: Config, t: int, k: int) -> float:
+    """Training steps before an upload around iteration t, k iterations after the last one."""
+    if config.stop_training_after is not None and t > config.stop_training_after:
+        return 0.0
     if config.training_steps != "auto":
         return config.number("training_steps")
     return min(config.training_cap, config.training_effort * k / t)

@@ -16,7 +16,7 @@ from fnbandit.costs import (
     message_bytes,
     round_work,
     server_work,
-    steps_of_exchange,
+    steps_of_training,
 )
 from fnbandit.environments import make_environment
 from fnbandit.rounds.server import Server
@@ -51,6 +51,9 @@ def test_a_round_by_hand():
     # 11 inputs with the bias, 20 units, 21 weights of the output: forward, weights' and inputs' gradients.
     assert work.single == 30 * 32 * 1000 * (4 * 11 * 20 + 6 * 21)
     assert work.double == 32 * 2 * (2 * P * P + 2 * P * P) + 64 * 2 * 2 * P * P
+    for steps, fields in ((6, {"training_steps": "auto"}), (0, {"stop_training_after": 999})):  # 3000 k / t; none
+        other = round_work(config.replace(**fields), dim=10, n=32, t=1000, k=2)
+        assert (other.single, other.double) == (work.single * steps / 30, work.double)
     logdet = round_work(config.replace(trigger="logdet"), dim=10, n=32, t=1000, k=2)
     assert logdet.double - work.double == 64 * 2 * (2 * P * P + 2 * P * P)
 
@@ -64,7 +67,7 @@ def test_agents_that_do_not_wait_by_hand():
     assert work.double == looking + exchanging
     assert work.single == 64 * 1000 * 30 / 5 * (4 * 11 * 20 + 6 * 21)
     auto = config.replace(training_steps="auto")  # 3000 k / t, at most 300
-    assert steps_of_exchange(auto, 1000, 5) == 15 and steps_of_exchange(auto, 10, 5) == 300
+    assert steps_of_training(auto, 1000, 5) == 15 and steps_of_training(auto, 10, 5) == 300
     linear = asynchronous_work(config.replace(algorithm="fedlinucb"), arms=4, dim=10, t=1000, k=5)
     assert linear.single == 0 and linear.double == 64 * (2 * 5 * 10 * 18 + 2 * 4 * 10 * 32 + 4 * 10 * 18 + 2 * 10 * 10)
 

@@ -13,7 +13,7 @@ import torch
 
 from fnbandit.capacity import memory
 from fnbandit.config import Config
-from fnbandit.costs import Rates, Work, asynchronous_work, iteration_work, round_work, steps_of_exchange
+from fnbandit.costs import Rates, Work, asynchronous_work, iteration_work, round_work, steps_of_training
 from fnbandit.environments import Environment, make_environment
 from fnbandit.registry import find, part_of
 from fnbandit.simulation import one_thread
@@ -71,7 +71,7 @@ def _asynchronous(config: Config, arms: int, dim: int, rates: Rates, t: int, k: 
     """Seconds of an iteration with its share of exchanges."""
     ideal = asynchronous_work(config, arms, dim, t, k).seconds(rates)
     trains = "width" in part_of("algorithm", config.algorithm).fields and config.use_local
-    steps = steps_of_exchange(config, t, k) / k if trains else 0.0
+    steps = steps_of_training(config, t, k) / k if trains else 0.0
     together = min(config.agents, TOGETHER)
     return OVER_IDEAL_ASYNCHRONOUS * ideal + STEP + EXCHANGE * config.agents / k + TRAINING_STEP * together * steps
 
