@@ -11,8 +11,10 @@ from scipy import linalg
 from scipy.spatial import distance
 
 from fnbandit import Config, simulate
+from fnbandit.algorithms import kernel
 from fnbandit.algorithms.sampling import Normals, joint_sample
 from fnbandit.environments import make_environment
+from fnbandit.simulation import make_group
 
 SMALL = {"agents": 2, "horizon": 40, "dim": 4, "arms": 3, "noise": 0.05, "width": 5, "network_dtype": "float64"}
 
@@ -52,8 +54,10 @@ def test_linear(algorithm):
         assert list(arms[:, agent]) == play(config, score, agent)
 
 
+@pytest.mark.parametrize("block", [kernel.BLOCK, 16])
 @pytest.mark.parametrize("algorithm", ["kernel-ucb", "kernel-ts"])
-def test_kernel(algorithm):
+def test_kernel(algorithm, block, monkeypatch):
+    monkeypatch.setattr(kernel, "BLOCK", block)
     config = Config(algorithm=algorithm, regularization=1.0, exploration_global=0.4, **(SMALL | {"horizon": 80}))
     arms = simulate(config).arms
     for agent in range(2):
@@ -72,6 +76,19 @@ def test_kernel(algorithm):
             return mean + 0.4 * linalg.sqrtm(covariance).real @ draws(config, agent, t)
 
         assert list(arms[:, agent]) == play(config, score, agent)
+
+
+@pytest.mark.parametrize("end", [10, 32, 40])
+def test_a_kernel_method_goes_on_with_the_same_bits(end, monkeypatch):
+    monkeypatch.setattr(kernel, "BLOCK", 16)
+    config = Config(algorithm="kernel-ucb", **(SMALL | {"horizon": 60}))
+    groups = [make_group(config, make_environment(config), range(2)) for _ in range(2)]
+    groups[0].advance(end)
+    groups[1].load(end, groups[0].state())
+    for group in groups:
+        group.advance(60)
+    assert torch.equal(groups[0].rewards, groups[1].rewards)
+    assert torch.equal(groups[0].state()["_factor"], groups[1].state()["_factor"])
 
 
 @pytest.mark.parametrize("algorithm", ["neural-ucb", "neural-ts"])
