@@ -18,8 +18,10 @@ from workflows import kept_results, results_page
 from workflows.command_line import main
 from workflows.experiment_files import experiment
 from workflows.kept_results import SCHEMA, kept_names, kept_row, read_kept
+from workflows.markdown import number
 from workflows.result_figures import fitted_slope, front, scaling_series, sensitivity_series
-from workflows.results_page import OURS, PAPER, number, page_text
+from workflows.results_page import OURS, PAPER, page_text
+from workflows.results_scaling import scaling_lines
 from workflows.runner import machine, versions
 from workflows.settings import Settings
 
@@ -85,6 +87,19 @@ def test_slopes_by_hand():
     assert key == ("cosine", 5.0)
     assert fitted_slope(series, ["regret"], lambda n: True) == pytest.approx(-0.5)
     assert fitted_slope(series, ["regret"], lambda n: n >= 16) == pytest.approx(-0.5)
+
+
+def test_a_threshold_that_shrinks_as_agents_grow_in_number():
+    """30 times the agents with a 25th of D: regret a 30th, as N^-1, and rounds as many."""
+    few, many = np.full((4, 2), 3.0), np.full((4, 60), 0.1)
+    runs = [record(few[:, :1], (1, 2), trigger="logdet", threshold=25.0, environment="cosine")]
+    runs += [record(few, (1, 2), trigger="logdet", threshold=25.0, environment="cosine")]
+    runs += [record(values, (2, 4), trigger="logdet", threshold=1.0, environment="cosine") for values in (few, many)]
+    text = "\n".join(scaling_lines(runs))
+    assert "| cosine | D = 25, N = 2 → D = 1, N = 60 | 12.0 → 0.40 | 2.0 → 2.0 |" in text
+    assert "between -1.00 and -1.00, rounds between +0.00 and +0.00." in " ".join(text.split())
+    assert "least at N = 60 (cosine, D = 1), N = 1 (cosine, D = 25)." in " ".join(text.split())
+    assert list(scaling_lines([])) == []
 
 
 def test_the_front_by_hand():

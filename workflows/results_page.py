@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from fnbandit.memory import readable
-from fnbandit.records import RunRecord, aside
+from fnbandit.records import aside
 from workflows.claims import ALIKE, CLAIMS, LEVEL, USUAL_SEEDS, judged, with_more_seeds
 from workflows.curves import BYTES, Total
 from workflows.experiment_files import FOLDER, experiment
 from workflows.grouping import group
 from workflows.kept_results import RESULTS, published_values, read_kept
+from workflows.markdown import measured, number, paragraph, table
+from workflows.results_scaling import scaling_lines
 from workflows.settings import Settings
 from workflows.study import Study
 
@@ -55,47 +56,12 @@ SENT = """\
 Bytes are those of Algorithms 1 and 2, or of smaller messages: factored ones are the same choices to rounding, 8 and 4
 bits round what agents send, and not what the server sends to them, which is most of it.
 """
-FITTED = """\
-Seconds are wall time on one core of a machine that did other work, too, of the seed that was fastest. Powers of N
-that fit (least squares of logarithms). Theory: regret per agent as N^-0.5 (the first term of Theorem 1), rounds as
-N^0.5 (Theorem 2).
-"""
-PARTING = """\
-Over all N, regret per agent changes as N to a power between {low:+.2f} and {high:+.2f}, where theory has -0.5:
-{than}. The theory's bound has a second term, d~ sqrt(T) per agent, which does not fall with N. Rounds change as N
-to a power between {few:+.2f} and {many:+.2f}, where theory has +0.5: Theorem 2 lets D shrink as T / (N d~), while
-here D stays, and then its proof bounds the rounds by sqrt(T d~ / D), up to logarithms, for every N. That they fall
-is because the rows of all agents make the common matrix grow, so that one agent's new rows change its determinant
-less.
-"""
 RARE = ("logdet", "diagonal")
 """Triggers whose rounds a figure counts"""
 FEW = (15, 25)
 """Rounds with which triggers are compared"""
 NEAR = 1.1
 """Regret within this factor of the best counts as as good"""
-
-
-def number(value: float) -> str:
-    """With two digits or more."""
-    digits = 0 if value >= 99.95 else 1 if value >= 0.95 else 2
-    return f"{value:,.{digits}f}"
-
-
-def measured(total: Total) -> str:
-    """A mean with its standard error over seeds."""
-    return f"{number(total.mean)} ± {number(total.error)}" if total.over.endswith("seeds") else number(total.mean)
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Markdown."""
-    lines = [headings, ["---"] * len(headings), *rows]
-    return ["| " + " | ".join(line) + " |" for line in lines] + [""]
-
-
-def paragraph(text: str) -> list[str]:
-    """Prose in lines of one width."""
-    return [*textwrap.wrap(" ".join(text.split()), 118, break_long_words=False, break_on_hyphens=False), ""]
 
 
 class Page:
@@ -237,55 +203,9 @@ class Page:
             yield from self.not_run(name)
 
     def scaling(self) -> Iterator[str]:
-        from workflows.result_figures import fitted_slope, scaling_series
-
         yield "## Scaling"
-        series = {key: one for key, one in scaling_series(self.runs["scaling"]).items() if len(one) > 1}
-        if series:
-            yield "![Regret, rounds, messages, bytes and seconds against N](results/scaling.png)"
-            yield ""
-            yield from paragraph(FITTED)
-            rows, slopes = [], dict[str, list[float]](regret=[], rounds=[])
-            for (task, threshold), one in series.items():
-                row = [f"{task}, D = {threshold:g}", f"{min(one)} to {max(one):,}"]
-                for name in slopes:
-                    row.append(f"{fitted_slope(one, [name], lambda n: n <= 100):+.2f}")
-                    far = fitted_slope(one, [name], lambda n: n >= 100) if sum(n >= 100 for n in one) > 1 else None
-                    row.append("–" if far is None else f"{far:+.2f}")
-                    slopes[name].append(fitted_slope(one, [name], lambda n: True))
-                ends = [Total.of(one[n], ["regret"]) for n in (min(one), max(one))]
-                talks = [Total.of(one[n], ["rounds"]) for n in (min(one), max(one))]
-                row += [f"{number(a.mean)} → {number(b.mean)}" for a, b in (ends, talks)]
-                rows.append(row)
-            headings = [
-                "",
-                "N",
-                "regret, to N = 100",
-                "from N = 100",
-                "rounds, to N = 100",
-                "from N = 100",
-                "regret",
-                "rounds",
-            ]
-            yield from table(headings, rows)
-            yield from self.scaling_in_short(series)
-            low, high = min(slopes["regret"]), max(slopes["regret"])
-            few, many = min(slopes["rounds"]), max(slopes["rounds"])
-            than = "slower" if low > -0.5 else "faster" if high < -0.5 else "on both sides of that"
-            yield from paragraph(PARTING.format(low=low, high=high, few=few, many=many, than=than))
+        yield from scaling_lines(self.runs["scaling"])
         yield from self.not_run("scaling")
-
-    def scaling_in_short(self, series: Mapping[tuple[str, float], Mapping[int, list[RunRecord]]]) -> list[str]:
-        """Regret per agent and rounds with D = 5 at the powers of ten."""
-        tasks = {task: one for (task, threshold), one in series.items() if threshold == 5}
-        sizes = [n for n in (1, 10, 100, 1000, 10_000) if any(n in one for one in tasks.values())]
-        rows = []
-        for task, one in tasks.items():
-            totals = [
-                [Total.of(one[n], [name]).mean for name in ("regret", "rounds")] if n in one else None for n in sizes
-            ]
-            rows.append([task, *(f"{number(t[0])} ({number(t[1])})" if t else "–" for t in totals)])
-        return table(["D = 5: regret per agent (rounds)", *(f"N={n:,}" for n in sizes)], rows)
 
     def sensitivity(self) -> Iterator[str]:
         from workflows.result_figures import SENSITIVE, sensitivity_series
