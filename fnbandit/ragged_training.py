@@ -1,9 +1,11 @@
 """Training of agents with histories of different lengths, together: what agents do that do not wait for each other.
 
-Histories are filled up with zeros that have no weight. To how many depends on an agent's own history alone, and an
-agent that has made its steps stands still, so that nobody's bits depend on who trains beside it. Few agents train at
-once, so that what a step costs whatever their number counts: biases are weights here (`Network.whole`), and all that
-is elementwise goes over one buffer.
+Histories are filled up with zeros, on which a network says 0 and errs by 0. To how many depends on an agent's own
+history alone, and an agent that has made its steps stands still, so that nobody's bits depend on who trains beside it.
+Few agents train at once, so that what a step costs whatever their number counts: biases are weights here
+(`Network.whole`), and all that is elementwise goes over one buffer. Such a network is positively homogeneous: what an
+agent's gradient is to be multiplied by is multiplied into its history beforehand, half of it (its root) each into the
+residuals and what they meet.
 """
 
 from __future__ import annotations
@@ -40,15 +42,14 @@ def descent(gradient: Tensor, steps: int) -> Rule:
 
 
 def adam(gradient: Tensor, steps: int) -> Rule:
-    """Adam: a fused step of rate 1 from 0."""
+    """Adam: a fused step of rate 1 from 0. Decoupled decay of 1 at that rate is what sets the last one to 0."""
     direction, first, second = (torch.zeros_like(gradient) for _ in range(3))
     counts = torch.arange(1.0, steps + 1, device=gradient.device).unbind()
 
     def rule(step: int) -> Tensor:
-        direction.zero_()
-        torch._fused_adam_(
+        torch._fused_adamw_(
             [direction], [gradient], [first], [second], [], [counts[step]],
-            lr=1.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0, amsgrad=False, maximize=False,
+            lr=1.0, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=1.0, amsgrad=False, maximize=False,
         )  # fmt: skip
         return direction
 
@@ -97,7 +98,6 @@ def _train(
 ) -> Trained:  # fmt: skip
     n, p = start.shape
     number = torch.from_numpy(counts).to(start)
-    there = (torch.arange(x.shape[2], device=x.device) < number[:, None]).to(start)
     factors = start.new_tensor([loss_factors(config, int(count)) for count in counts])
     theta, layers = network.whole(n, start)
     network.fill(layers, start, one=1.0)
@@ -109,8 +109,9 @@ def _train(
     pulls = _spread(network, factors[:, 1], p)
     optimizer = find("training_optimizer", config.training_optimizer)
     direction = RULES[optimizer](gradient, int(steps.max()))
-    weights = (caution * factors[:, 0])[:, None, None] * there[:, None]
-    descend = _Descent(network, layers, slopes, x, -y[:, None], weights)
+    weight = caution * factors[:, 0] * network.output_scale
+    root = weight.sqrt()[:, None, None]
+    descend = _Descent(network, layers, slopes, root * x, -root * y[:, None])
     first = np.array([first_rate(config, int(count)) for count in counts])
     falls = config.training_schedule == "linear"
     losses = start.new_zeros(2, n)
@@ -123,7 +124,7 @@ def _train(
             rates = begun.clone()
         residual = descend()
         if step == 0 or step + 1 in ends:
-            loss = (residual[:, 0].square() * there).sum(1) / number
+            loss = residual[:, 0].square().sum(1) / (weight * number)
             if step == 0:
                 losses[0] = loss
             losses[1] = torch.where(torch.from_numpy(steps == step + 1).to(loss.device), loss, losses[1])
@@ -142,20 +143,22 @@ def _train(
 
 
 class _Descent:
-    """Writes the gradient of sum_r weight_r (f(x_r) - y_r)^2 / 2 of n networks; returns f(x_r) - y_r, [n, 1, r]."""
+    """Writes the gradient of sum_r (f(x_r) - y_r)^2 / 2 of n networks over the scale of their outputs.
+
+    Returns f(x_r) - y_r, [n, 1, r].
+    """
 
     def __init__(
-        self, network: Network, layers: list[Tensor], slopes: list[Tensor], x: Tensor, minus_y: Tensor, weights: Tensor
+        self, network: Network, layers: list[Tensor], slopes: list[Tensor], x: Tensor, minus_y: Tensor
     ) -> None:
         self._layers, self._minus_y, self._scale = layers, minus_y, network.output_scale
-        self._weights = weights * network.output_scale
         n, _, r = x.shape
         hidden = [x.new_empty(n, layer.shape[1], r) for layer in layers[:-1]]
         deltas = [torch.empty_like(values) for values in hidden]
-        self._residual, self._delta = torch.empty_like(minus_y), torch.empty_like(minus_y)
+        self._residual = torch.empty_like(minus_y)
         self._up = list(zip(layers[:-1], [x, *hidden[:-1]], hidden, strict=True))
         self._top = hidden[-1]
-        above = [*deltas, self._delta]
+        above = [*deltas, self._residual]
         self._down = [
             (torch.mul if index == len(layers) - 1 else torch.bmm, layers[index].mT, above[index], hidden[index - 1],
              hidden[index - 1].mT, deltas[index - 1], slopes[index])
@@ -167,7 +170,6 @@ class _Descent:
         for layer, below, values in self._up:
             torch.bmm(layer, below, out=values).relu_()
         torch.baddbmm(self._minus_y, self._layers[-1], self._top, alpha=self._scale, out=self._residual)
-        torch.mul(self._residual, self._weights, out=self._delta)
         for product, layer, above, values, columns, delta, slope in self._down:
             torch.bmm(above, columns, out=slope)
             product(layer, above, out=delta)
