@@ -38,9 +38,13 @@ class Seen(NamedTuple):
     """[m, arms, dim]"""
     features: Tensor
     """[m, arms, p]"""
-    mean: Tensor
-    """[m, arms], by what was downloaded alone"""
-    variance: Tensor
+    met: Tensor
+    u: Tensor
+    """What V's version has made of them (`Versions.meet`)"""
+    first: np.ndarray
+    """The first pair of each of the n' agents"""
+    places: Tensor
+    """Each agent's pairs [n', iterations]; where it looks at fewer iterations, its last one's"""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,9 @@ class AsynchronousGroup(Group):
         self.prospects = Prospects(n, most, environment.arms, self.like)
         self.ahead = self.like.new_zeros(n, most, environment.arms)
         """What an algorithm makes of each context by what was downloaded alone"""
+        self._seen: list[Seen | None] = [None] * n
+        """Where every agent's contexts ahead are, while it needs them, and which among those agents it is there"""
+        self._seen_as = np.zeros(n, dtype=np.int64)
         self.begun = np.zeros(n, dtype=np.int64)
         """Iterations that every agent had finished when it looked ahead"""
         self.seen = np.zeros(n, dtype=np.int64)
@@ -151,25 +158,33 @@ class AsynchronousGroup(Group):
         self._settle(agents[self.done[agents] > self.last[agents] + self.rows.lengths[agents]])
         # Those that work with the same matrix side by side.
         agents = agents[np.argsort(self.versions[agents], kind="stable")]
-        counts = self._count_ahead(agents)
-        who, start = np.repeat(np.arange(len(agents)), counts), np.repeat(np.cumsum(counts) - counts, counts)
-        place = np.arange(len(who)) - start
-        pairs, iterations = agents[who], self.done[agents[who]] + 1 + place
-        contexts = self.ragged.at(pairs, iterations)[0]
-        x = self.statistics.lift(contexts)
-        met, u = self.statistics.covariance.meet(self.versions[pairs], x)
-        mean = torch.bmm(self.solutions[self._index(pairs)][:, None], x.mT).squeeze(1)
-        at = self._index(who), self._index(place)
-        x_, met_, u_, mean_ = (self._side_by_side(values, at, len(agents)) for values in (x, met, u, mean))
-        gram = torch.baddbmm(torch.bmm(met_, x_.mT), u_, u_.mT, alpha=-1)
-        variance = gram.diagonal(dim1=1, dim2=2).unflatten(1, self.ahead.shape[1:])[at].clamp(min=0)
+        self.begun[agents], self.seen[agents] = self.done[agents], self.done[agents] + self._count_ahead(agents)
+        index, seen = self._index(agents), self._see(agents)
+        x, met, u = (values[seen.places].flatten(1, 2) for values in (seen.features, seen.met, seen.u))
+        mean = torch.bmm(self.solutions[index][:, None], x.mT).squeeze(1)
+        gram = torch.baddbmm(torch.bmm(met, x.mT), u, u.mT, alpha=-1)
+        self.look(seen, index, mean, gram.diagonal(dim1=1, dim2=2).clamp(min=0))
         for few, z, coefficients in self.rows.of(agents):
-            own = torch.bmm(x_[few], z.mT)
+            own = torch.bmm(x[few], z.mT)
             gram[few] -= torch.bmm(own, own.mT)
-            mean_[few] += torch.bmm(own, coefficients[:, :, None].expand(-1, -1, 2))[:, :, 0]
-        self.prospects.start(self._index(agents), gram, mean_)
-        self.begun[agents], self.seen[agents] = self.done[agents], self.done[agents] + counts
-        self.look(Seen(pairs, iterations, contexts, x, mean, variance), (self._index(pairs), at[1]))
+            mean[few] += torch.bmm(own, coefficients[:, :, None].expand(-1, -1, 2))[:, :, 0]
+        self.prospects.start(index, gram, mean)
+
+    def _see(self, agents: np.ndarray) -> Seen:
+        """Meet V with all contexts that agents, ordered by version, have decided to look at."""
+        counts = self.seen[agents] - self.begun[agents]
+        more = self.statistics.covariance.to_fill(self.versions[agents], counts, self.ahead.shape[2])
+        who = np.repeat(np.arange(len(agents)), counts + more)
+        first = np.cumsum(counts + more) - (counts + more)
+        iterations = np.minimum(self.begun[agents][who] + 1 + np.arange(len(who)) - first[who], self.seen[agents][who])
+        contexts = self.ragged.contexts(agents[who], iterations)
+        x = self.statistics.lift(contexts)
+        met, u = self.statistics.covariance.meet(self.versions[agents[who]], x)
+        places = first[:, None] + np.minimum(np.arange(self.ahead.shape[1]), counts[:, None] - 1)
+        seen = Seen(agents[who], iterations, contexts, x, met, u, first, self._index(places))
+        for place, agent in enumerate(agents):
+            self._seen[agent], self._seen_as[agent] = seen, place
+        return seen
 
     def _count_ahead(self, agents: np.ndarray) -> np.ndarray:
         """As many iterations as an agent is likely to have before it downloads anew."""
@@ -180,32 +195,46 @@ class AsynchronousGroup(Group):
         left = np.minimum(self.config.horizon - self.done[agents], BLOCK - self.done[agents] % BLOCK)
         return np.minimum(np.minimum(likely, self.ahead.shape[1]), left)
 
-    def _side_by_side(self, values: Tensor, at: tuple[Tensor, Tensor], agents: int) -> Tensor:
-        """Values [m, arms, ..] of pairs as those of agents, [n', r, ..], 0 for iterations that were not looked at."""
-        whole = values.new_zeros(agents, self.ahead.shape[1], *values.shape[1:])
-        whole[at] = values
-        return whole.flatten(1, 2)
-
     def _settle(self, agents: np.ndarray) -> None:
         """Make the rows of the arms that agents have pulled since they looked ahead last."""
         if not len(agents):
             return
+        for agent in agents:
+            if self._seen[agent] is None:  # It comes from a checkpoint.
+                self._see(np.array([agent]))
+        agents, x, met, u = self._pulled(agents)
         start = self.last[agents] + self.rows.lengths[agents]
         counts, most = self.done[agents] - start, self.ahead.shape[1]
         index, offsets = self._index(agents), np.arange(most)
-        places = self._index(np.minimum(start[:, None] + offsets, self.config.horizon - 1))
         there = self._index((offsets < counts[:, None]).astype(np.float64)).to(self.like)
-        x = self.statistics.lift(self.contexts[index[:, None], places]) * there[:, :, None]
-        versions = self.versions[agents]
-        solved = self.statistics.covariance.product(versions, *self.statistics.covariance.meet(versions, x))
+        for values in (x, met, u):
+            values *= there[:, :, None]
+        solved = self.statistics.covariance.product(self.versions[agents], met, u)
         mean = torch.bmm(self.solutions[index][:, None], x.mT).squeeze(1)
         self.rows.solved(agents, x, solved, mean)
+        places = self._index(np.minimum(start[:, None] + offsets, self.config.horizon - 1))
         surprise = self.rewards[index[:, None], places] * there - mean
         change = change_of(x, solved, surprise[:, :, None])
         self.rows.append(agents, counts, change[:, :, :-1], change[:, :, -1])
 
-    def look(self, seen: Seen, at: tuple[Tensor, Tensor]) -> None:
-        """Keep of what is seen what `scores` will need, in `ahead` at [agents, places]."""
+    def _pulled(self, agents: np.ndarray) -> tuple[np.ndarray, Tensor, Tensor, Tensor]:
+        """Agents in another order, and what V made of the contexts that they pulled of those seen, [n', k, ..]."""
+        looks = {id(self._seen[agent]): self._seen[agent] for agent in agents}
+        parts, order = [], []
+        for seen in looks.values():
+            assert seen is not None
+            some = agents[[self._seen[agent] is seen for agent in agents]]
+            pairs = seen.places[self._index(self._seen_as[some])]
+            offsets = self.begun[some][:, None] + np.arange(pairs.shape[1])
+            iterations = self._index(np.minimum(offsets, self.config.horizon - 1))
+            arms = self.arms[self._index(some)[:, None], iterations]
+            parts.append([values[pairs, arms] for values in (seen.features, seen.met, seen.u)])
+            order.append(some)
+        x, met, u = (torch.cat(values) for values in zip(*parts, strict=True))
+        return np.concatenate(order), x, met, u
+
+    def look(self, seen: Seen, index: Tensor, mean: Tensor, variance: Tensor) -> None:
+        """Keep of what agents see what `scores` will need in `ahead`; means and variances [n', contexts] in V."""
         raise NotImplementedError
 
     def _fired(self) -> np.ndarray:
@@ -256,6 +285,7 @@ class AsynchronousGroup(Group):
         """Begin anew with the server's statistics."""
         self.length[agent] = self.done[agent] - self.last[agent]
         self.last[agent] = self.seen[agent] = self.done[agent]
+        self._seen[agent] = None
         self.versions[agent], self.inverse_versions[agent] = download.version, download.inverses
         self.solutions[agent] = download.solution
         self.gains[agent] = 0
@@ -290,6 +320,7 @@ class AsynchronousGroup(Group):
         for name in self.agent_numbers():
             getattr(self, name)[agent] = int(state[name])
         self.rows.load_of(agent, state)
+        self._seen[agent] = None
 
 
 class FedLinUCB(AsynchronousGroup):
@@ -306,8 +337,8 @@ class FedLinUCB(AsynchronousGroup):
         both_ways = Contents(covariances=1, vectors=1)
         return Statistics(config, lambda contexts: contexts, environment.dim, like, (both_ways, both_ways))
 
-    def look(self, seen: Seen, at: tuple[Tensor, Tensor]) -> None:
-        self.ahead[at] = seen.mean + self._scale * seen.variance.sqrt()
+    def look(self, seen: Seen, index: Tensor, mean: Tensor, variance: Tensor) -> None:
+        self.ahead[index] = (mean + self._scale * variance.sqrt()).unflatten(1, self.ahead.shape[1:])
 
     def scores(self, iteration: Any, contexts: Tensor) -> Scored:
         return Scored(self.ahead[self.index, self.places])

@@ -111,16 +111,16 @@ class FNUCBAsynchronous(AsynchronousGroup):
 
     # Alg. 1, lines 4-7
 
-    def look(self, seen: Seen, at: tuple[Tensor, Tensor]) -> None:
+    def look(self, seen: Seen, index: Tensor, mean: Tensor, variance: Tensor) -> None:
         """UCB^b and alpha of the contexts seen, which do not change before the next download."""
-        index, active = at[0], seen.agents
-        self.alphas_ahead[at] = self._alpha(seen.iterations, active, index)
+        places, pairs = seen.places, self._index(seen.agents)
+        self.alphas_ahead[index] = self._alpha(seen.iterations, seen.agents, pairs)[places]
         if not self.config.use_local:
             return
-        prediction = self._predict(index, seen.contexts)
-        self.predictions[at] = prediction
-        deviation = self._deviation(seen.features, active)
-        self.ahead[at] = local_bound(prediction, deviation, self._local_scale * self._unit[index])
+        prediction = self._predict(pairs, seen.contexts)
+        self.predictions[index] = prediction[places]
+        deviation = self._deviation(seen.features, seen.agents)
+        self.ahead[index] = local_bound(prediction, deviation, self._local_scale * self._unit[pairs])[places]
 
     def scores(self, iteration: Any, contexts: Tensor) -> Scored:
         """(1 - alpha) UCB^a + alpha UCB^b of the active agents' contexts."""

@@ -9,7 +9,7 @@ matrix product. Bases that nobody works with any more are forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -86,28 +86,32 @@ class Versions:
         """
         within = torch.from_numpy(versions % self._chunk).to(x.device)
         known = torch.arange(self._chunk, device=x.device) < within[:, None, None]
-        met, u = self._joined(versions, lambda base, few: self._met(base, x[few]))
+        met, u = torch.empty_like(x), x.new_empty(*x.shape[:2], self._chunk)
+        for base, few in self._groups(versions):
+            some, matrix = x[few], self._bases[base]
+            if matrix is None:
+                met[few] = some * self._constant
+            else:
+                _multiply(some, matrix, met, few)
+            _multiply(some, self._logs[base].mT, u, few)
         return met, u.mul_(known)
 
-    def _met(self, base: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        tiles, matrix = whole_tiles(x), self._bases[base]
-        met = x * self._constant if matrix is None else _rows(torch.mm(tiles, matrix), x)
-        return met, _rows(torch.mm(tiles, self._logs[base].mT), x)
-
-    def _joined(
-        self, versions: np.ndarray, found: Callable[[int, slice | Tensor], tuple[Tensor, ...]]
-    ) -> tuple[Tensor, ...]:
-        """What is found for the agents of every base, for all agents in order."""
+    def _groups(self, versions: np.ndarray) -> list[tuple[int, slice | Tensor]]:
+        """Every base, and who works with it; as slices where agents stand in order, so that no rows need be moved."""
         bases = versions // self._chunk
         if (np.diff(bases) >= 0).all():
-            # In order already: no rows need to be moved.
             ends = np.append(np.flatnonzero(np.diff(bases)) + 1, len(bases)).tolist()
-            parts = [found(int(bases[start]), slice(start, end)) for start, end in pairwise([0, *ends])]
-            return tuple(torch.cat(values) if len(parts) > 1 else values[0] for values in zip(*parts, strict=True))
-        order = np.argsort(bases, kind="stable")
-        index, back = (torch.from_numpy(way).to(self._like.device) for way in (order, np.argsort(order)))
-        joined = self._joined(versions[order], lambda base, few: found(base, index[few]))
-        return tuple(values[back] for values in joined)
+            return [(int(bases[start]), slice(start, end)) for start, end in pairwise([0, *ends])]
+        device = self._like.device
+        return [(int(base), torch.from_numpy(np.flatnonzero(bases == base)).to(device)) for base in np.unique(bases)]
+
+    def to_fill(self, versions: np.ndarray, counts: np.ndarray, rows: int) -> np.ndarray:
+        """Agents stand in order, with so many times `rows` rows each: how many more of each make whole tiles, [n]."""
+        more, step = np.zeros_like(counts), TILE // math.gcd(TILE, rows)
+        for _, few in self._groups(versions):
+            assert isinstance(few, slice)
+            more[few.stop - 1] = -counts[few].sum() % step
+        return more
 
     def solve_latest(self, x: Tensor) -> Tensor:
         """M x for rows x [k, p] with the latest version."""
@@ -119,16 +123,15 @@ class Versions:
     def quadratic(self, versions: np.ndarray, x: Tensor) -> Tensor:
         """x^T M x for x [n, k, p] -> [n, k]."""
         met, u = self.meet(versions, x)
-        return (met * x).sum(-1) + self._sign * u.square_().sum(-1)
+        return met.mul_(x).sum(-1).add_(u.square_().sum(-1), alpha=self._sign)
 
     def product(self, versions: np.ndarray, met: Tensor, u: Tensor) -> Tensor:
         """M x [n, k, p] from what `meet` has returned, or from some of its rows."""
 
-        def product(base: int, few: slice | Tensor) -> tuple[Tensor]:
-            some = u[few]
-            return (met[few] + self._sign * _rows(torch.mm(whole_tiles(some), self._logs[base]), some),)
-
-        return self._joined(versions, product)[0]
+        product = torch.empty_like(met)
+        for base, few in self._groups(versions):
+            _multiply(u[few], self._logs[base], product, few)
+        return torch.add(met, product, alpha=self._sign)
 
     def state(self) -> State:
         """What `load` needs to go on with the same bits."""
@@ -150,6 +153,10 @@ class Versions:
                 self._bases[base] = state[f"{base}.matrix"].to(self._like, copy=True)
 
 
-def _rows(product: Tensor, x: Tensor) -> Tensor:
-    """The rows of a product with x in whole tiles that belong to x [n, k, ..], as [n, k, q]."""
-    return product[: x.shape[0] * x.shape[1]].unflatten(0, x.shape[:2])
+def _multiply(x: Tensor, matrix: Tensor, to: Tensor, few: slice | Tensor) -> None:
+    """Write x [n', k, ..] times a matrix to some agents' part of `to` [n, k, q]."""
+    count = x.shape[0] * x.shape[1]
+    if isinstance(few, slice) and count % TILE == 0:
+        torch.mm(x.flatten(0, 1), matrix, out=to[few].flatten(0, 1))
+    else:
+        to[few] = torch.mm(whole_tiles(x), matrix)[:count].unflatten(0, x.shape[:2])

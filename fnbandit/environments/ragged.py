@@ -26,6 +26,15 @@ class RaggedStream:
 
         An agent may be there several times, with iterations of one block.
         """
+        index, places = self._places(active, iterations)
+        return self._contexts[index, places], self._means[index, places], self._noise[index, places]
+
+    def contexts(self, active: np.ndarray, iterations: np.ndarray) -> Tensor:
+        """The contexts alone."""
+        return self._contexts[self._places(active, iterations)]
+
+    def _places(self, active: np.ndarray, iterations: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Where the numbers of agents in an iteration each stand; their blocks are drawn where they are not at hand."""
         blocks, offsets = np.divmod(iterations - 1, BLOCK)
         for place in np.flatnonzero(self._blocks[active] != blocks):
             agent = int(active[place])
@@ -36,6 +45,5 @@ class RaggedStream:
             self._means[agent] = torch.from_numpy(block.means)
             self._noise[agent] = torch.from_numpy(block.noise)
             self._blocks[agent] = blocks[place]
-        index = torch.from_numpy(active).to(self._contexts.device)
-        places = torch.from_numpy(offsets).to(self._contexts.device)
-        return self._contexts[index, places], self._means[index, places], self._noise[index, places]
+        device = self._contexts.device
+        return torch.from_numpy(active).to(device), torch.from_numpy(offsets).to(device)
