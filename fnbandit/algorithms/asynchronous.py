@@ -21,6 +21,7 @@ from fnbandit.randomness import BLOCK
 from fnbandit.rounds.exchange import AgentUpload, Download, Statistics
 from fnbandit.rounds.messages import Contents
 from fnbandit.rounds.triggers import Moment
+from fnbandit.slices import TILE
 from fnbandit.state import State
 
 OWN_ROWS = 128
@@ -262,12 +263,14 @@ class AsynchronousGroup(Group):
 
     def uploads(self, agents: np.ndarray) -> list[AgentUpload]:
         """What agents send: W_new and B_new, and what an algorithm adds."""
-        starts, ends = self.last[agents].tolist(), self.done[agents].tolist()
-        measures = self._measure(agents).tolist()
-        new = [self.contexts[agent, start:end] for agent, start, end in zip(agents, starts, ends, strict=True)]
-        # One by one: a row's last bits must not depend on how many there are.
-        features = self.statistics.lift(torch.cat(new)[:, None])[:, 0]
-        parts = features.split([len(rows) for rows in new])
+        measures, counts = self._measure(agents).tolist(), self.done[agents] - self.last[agents]
+        # In tiles of one size: a row's last bits must not depend on how many there are.
+        tiles = -(-counts // TILE)
+        who, first = np.repeat(np.arange(len(agents)), tiles), np.cumsum(tiles) - tiles
+        offsets = (np.arange(len(who)) - first[who])[:, None] * TILE + np.arange(TILE)
+        iterations = self._index(self.last[agents][who][:, None] + np.minimum(offsets, counts[who][:, None] - 1))
+        features = self.statistics.lift(self.contexts[self._index(agents[who])[:, None], iterations]).flatten(0, 1)
+        parts = [rows[:count] for rows, count in zip(features.split((tiles * TILE).tolist()), counts, strict=True)]
         return [self._upload(int(agent), *values) for agent, *values in zip(agents, measures, parts, strict=True)]
 
     def _upload(self, agent: int, measure: float, rows: Tensor) -> AgentUpload:

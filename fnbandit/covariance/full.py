@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fnbandit.covariance.squares import sum_of_squares, symmetric
-from fnbandit.slices import few_at_once, product, whole_tiles
+from fnbandit.slices import WORKSPACE, few_at_once, product, whole_tiles
 from fnbandit.state import State
 from fnbandit.tree import Sum, everyone
 
@@ -103,6 +103,9 @@ class Full:
     def _change_of(self, contexts: Tensor) -> Tensor:
         """What Z will grow by; for a few covariances at a time, so that work space stays small."""
         count, k, p = len(contexts), contexts.shape[1], self._buffer.shape[2]
+        if count * k * p * self._buffer.itemsize <= WORKSPACE:
+            rows = self._lift(contexts)
+            return change_of(rows, self.solve(rows))
         change = self._buffer.new_empty(count, k, p)
         for few in few_at_once(count, k * p, change):
             rows = self._lift(contexts[few])

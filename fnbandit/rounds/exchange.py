@@ -159,13 +159,13 @@ class ExchangeServer:
         self._shares[agent] = weight
         self._thetas[agent] = upload.theta
         self._trained |= upload.trained
-        there = torch.nonzero(self._shares).flatten()
-        shares = self._shares[there].to(self._thetas)
-        self.theta = (shares[:, None] * self._thetas[there]).sum(0) / shares.sum()
+        shares = self._shares.to(self._thetas)
+        self.theta = torch.mv(self._thetas.mT, shares) / shares.sum()
+        there = np.flatnonzero(self.heard)
         alpha: Tensor | float = 0.0
         if upload.weight is not None:
             self._alphas[agent] = upload.weight
-            alpha = self._weight.combine(self._alphas[there], moment)
+            alpha = self._weight.combine(self._alphas[torch.from_numpy(there)], moment)
         return Download(agent, version, solution, self.theta, alpha, inverses.latest, len(there), self._trained)
 
     def _absorb(self, rows: Tensor, moments: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ class Weight:
         """What both means said of the pulled arms before their rewards were seen, each [n]; not before a training."""
 
     def observe_all(self, said: Tensor, rewards: Tensor) -> None:
-        """The same of k iterations: both means [n, k, 2] and rewards [n, k]."""
+        """The same of all k iterations before an upload: both means [n, k, 2] and rewards [n, k]."""
 
     def rewind(self, length: int) -> None:
         """Forget all but the first iterations of the present epoch."""
@@ -124,7 +124,10 @@ class Earned(Weight):
         self._recent.append((torch.stack([from_global, from_local], dim=1) - rewards[:, None]).square())
 
     def observe_all(self, said: Tensor, rewards: Tensor) -> None:
-        self._recent.extend((said - rewards[:, :, None]).square().unbind(1))
+        count = said.shape[1]
+        factors = self.discount ** torch.arange(count - 1, -1, -1, dtype=said.dtype, device=said.device)
+        squares = (said - rewards[:, :, None]).square_().mul_(factors[:, None])
+        self._errors = self.discount**count * self._errors + squares.sum(1)
 
     def rewind(self, length: int) -> None:
         del self._recent[length:]
