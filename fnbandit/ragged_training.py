@@ -156,7 +156,10 @@ class _Descent:
         hidden = [x.new_empty(n, layer.shape[1], r) for layer in layers[:-1]]
         deltas = [torch.empty_like(values) for values in hidden]
         self._residual = torch.empty_like(minus_y)
-        self._up = list(zip(layers[:-1], [x, *hidden[:-1]], hidden, strict=True))
+        # The zeros below the inputs make the products of the way back faster, not those of the way up.
+        inputs = network.inputs_dim
+        ups = [layers[0][:, :, :inputs], *layers[1:-1]]
+        self._up = list(zip(ups, [x[:, :inputs], *hidden[:-1]], hidden, strict=True))
         self._top = hidden[-1]
         above = [*deltas, self._residual]
         self._down = [
