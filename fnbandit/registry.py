@@ -66,7 +66,7 @@ ALGORITHMS = {
         "distributed linear UCB (Wang et al. 2019): the same trigger on raw contexts", ROUNDS,
     ),
     "fedlinucb": Part(
-        "fnbandit.algorithms.asynchronous:FedLinUCB", "FedLinUCB",
+        "fnbandit.algorithms.fedlinucb:FedLinUCB", "FedLinUCB",
         "asynchronous federated linear UCB (He et al. 2022) on raw contexts", ASYNCHRONOUS_LINEAR,
     ),
     "neural-ucb": Part(

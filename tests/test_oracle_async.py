@@ -12,7 +12,8 @@ from helpers import theta_0
 from oracle_async import Clock
 
 from fnbandit import Config
-from fnbandit.algorithms.asynchronous import AsynchronousGroup, FedLinUCB
+from fnbandit.algorithms.asynchronous import AsynchronousGroup
+from fnbandit.algorithms.fedlinucb import FedLinUCB
 from fnbandit.algorithms.fn_ucb_async import FNUCBAsynchronous
 from fnbandit.environments import make_environment
 from fnbandit.runs import simulate

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fnbandit.algorithms.base import Group, Scored, Trace
+from fnbandit.algorithms.base import Group, Trace
 from fnbandit.config import Config
 from fnbandit.covariance.full import change_of
 from fnbandit.covariance.prospects import OwnRows, Prospects, iterations_ahead
@@ -19,7 +19,6 @@ from fnbandit.environments.ragged import RaggedStream
 from fnbandit.memory import Memory, precisions
 from fnbandit.randomness import BLOCK
 from fnbandit.rounds.exchange import AgentUpload, Download, Statistics
-from fnbandit.rounds.messages import Contents
 from fnbandit.rounds.triggers import Moment
 from fnbandit.slices import TILE
 from fnbandit.state import State
@@ -42,8 +41,6 @@ class Seen(NamedTuple):
     met: Tensor
     u: Tensor
     """What V's version has made of them (`Versions.meet`)"""
-    first: np.ndarray
-    """The first pair of each of the n' agents"""
     places: Tensor
     """Each agent's pairs [n', iterations]; where it looks at fewer iterations, its last one's"""
 
@@ -92,9 +89,10 @@ class AsynchronousGroup(Group):
         self.prospects = Prospects(n, most, environment.arms, self.like)
         self.ahead = self.like.new_zeros(n, most, environment.arms)
         """What an algorithm makes of each context by what was downloaded alone"""
-        self._seen: list[Seen | None] = [None] * n
-        """Where every agent's contexts ahead are, while it needs them, and which among those agents it is there"""
-        self._seen_as = np.zeros(n, dtype=np.int64)
+        self._looks: dict[int, Seen] = {}
+        """What agents have seen that may still need it, by number"""
+        self._look, self._looked_as = np.full(n, -1), np.zeros(n, dtype=np.int64)
+        """In which of these looks every agent has seen what is ahead of it (-1: in none), and as which of its agents"""
         self.begun = np.zeros(n, dtype=np.int64)
         """Iterations that every agent had finished when it looked ahead"""
         self.seen = np.zeros(n, dtype=np.int64)
@@ -120,7 +118,7 @@ class AsynchronousGroup(Group):
         own = config.horizon * (environment.dim + 1) + min(config.horizon, OWN_ROWS) * p + 3 * p
         base = p * p + p * p // 2
         seen = iterations_ahead(environment.arms) * environment.arms
-        looking = seen * (3 * p + p // 2 + 2 * seen)
+        looking = seen * (5 * p + p // 2 + 2 * seen)
         return super().memory(config, environment) + Memory((own + base + looking) * real, 4 * p * p * real)
 
     # One iteration
@@ -144,7 +142,9 @@ class AsynchronousGroup(Group):
         self.done[active] = t
         self.learn(t, contexts, arms, rewards, scored.evidence)
         self.gains[self.index] += torch.log1p(self.prospects.pull(self.index, self.places, arms, rewards))
-        return self._fired()
+        fired = self._fired()
+        self._look[active[fired]] = -1
+        return fired
 
     def _index(self, values: np.ndarray) -> Tensor:
         return torch.from_numpy(values).to(self.device)
@@ -182,9 +182,10 @@ class AsynchronousGroup(Group):
         x = self.statistics.lift(contexts)
         met, u = self.statistics.covariance.meet(self.versions[agents[who]], x)
         places = first[:, None] + np.minimum(np.arange(self.ahead.shape[1]), counts[:, None] - 1)
-        seen = Seen(agents[who], iterations, contexts, x, met, u, first, self._index(places))
-        for place, agent in enumerate(agents):
-            self._seen[agent], self._seen_as[agent] = seen, place
+        seen = Seen(agents[who], iterations, contexts, x, met, u, self._index(places))
+        number = max(self._looks, default=0) + 1
+        self._look[agents], self._looked_as[agents] = number, np.arange(len(agents))
+        self._looks = {one: self._looks.get(one, seen) for one in np.unique(self._look).tolist() if one >= 0}
         return seen
 
     def _count_ahead(self, agents: np.ndarray) -> np.ndarray:
@@ -200,9 +201,9 @@ class AsynchronousGroup(Group):
         """Make the rows of the arms that agents have pulled since they looked ahead last."""
         if not len(agents):
             return
-        for agent in agents:
-            if self._seen[agent] is None:  # It comes from a checkpoint.
-                self._see(np.array([agent]))
+        unseen = agents[self._look[agents] < 0]
+        if len(unseen):  # They come from a checkpoint.
+            self._see(unseen[np.argsort(self.versions[unseen], kind="stable")])
         agents, x, met, u = self._pulled(agents)
         start = self.last[agents] + self.rows.lengths[agents]
         counts, most = self.done[agents] - start, self.ahead.shape[1]
@@ -220,12 +221,10 @@ class AsynchronousGroup(Group):
 
     def _pulled(self, agents: np.ndarray) -> tuple[np.ndarray, Tensor, Tensor, Tensor]:
         """Agents in another order, and what V made of the contexts that they pulled of those seen, [n', k, ..]."""
-        looks = {id(self._seen[agent]): self._seen[agent] for agent in agents}
         parts, order = [], []
-        for seen in looks.values():
-            assert seen is not None
-            some = agents[[self._seen[agent] is seen for agent in agents]]
-            pairs = seen.places[self._index(self._seen_as[some])]
+        for number in np.unique(self._look[agents]).tolist():
+            seen, some = self._looks[number], agents[self._look[agents] == number]
+            pairs = seen.places[self._index(self._looked_as[some])]
             offsets = self.begun[some][:, None] + np.arange(pairs.shape[1])
             iterations = self._index(np.minimum(offsets, self.config.horizon - 1))
             arms = self.arms[self._index(some)[:, None], iterations]
@@ -288,7 +287,7 @@ class AsynchronousGroup(Group):
         """Begin anew with the server's statistics."""
         self.length[agent] = self.done[agent] - self.last[agent]
         self.last[agent] = self.seen[agent] = self.done[agent]
-        self._seen[agent] = None
+        self._look[agent] = -1
         self.versions[agent], self.inverse_versions[agent] = download.version, download.inverses
         self.solutions[agent] = download.solution
         self.gains[agent] = 0
@@ -323,25 +322,4 @@ class AsynchronousGroup(Group):
         for name in self.agent_numbers():
             getattr(self, name)[agent] = int(state[name])
         self.rows.load_of(agent, state)
-        self._seen[agent] = None
-
-
-class FedLinUCB(AsynchronousGroup):
-    """FedLinUCB (He et al. 2022, Alg. 1) on raw contexts: choices by what was downloaded alone.
-
-    An agent pulls argmax <x, theta> + beta ||x||_{V^-1} with the V and theta = V^-1 b of its last download, and
-    exchanges with the server when its own rows since have made det(V + W_new) more than 1 + gamma times det V.
-    """
-
-    learns_on = "contexts"
-
-    @classmethod
-    def make_statistics(cls, config: Config, environment: Environment, like: Tensor) -> Statistics:
-        both_ways = Contents(covariances=1, vectors=1)
-        return Statistics(config, lambda contexts: contexts, environment.dim, like, (both_ways, both_ways))
-
-    def look(self, seen: Seen, index: Tensor, mean: Tensor, variance: Tensor) -> None:
-        self.ahead[index] = (mean + self._scale * variance.sqrt()).unflatten(1, self.ahead.shape[1:])
-
-    def scores(self, iteration: Any, contexts: Tensor) -> Scored:
-        return Scored(self.ahead[self.index, self.places])
+        self._look[agent] = -1

@@ -1,0 +1,35 @@
+"""FedLinUCB: linear agents that do not wait for each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from fnbandit.algorithms.asynchronous import AsynchronousGroup, Seen
+from fnbandit.algorithms.base import Scored
+from fnbandit.config import Config
+from fnbandit.environments import Environment
+from fnbandit.rounds.exchange import Statistics
+from fnbandit.rounds.messages import Contents
+
+
+class FedLinUCB(AsynchronousGroup):
+    """FedLinUCB (He et al. 2022, Alg. 1) on raw contexts: choices by what was downloaded alone.
+
+    An agent pulls argmax <x, theta> + beta ||x||_{V^-1} with the V and theta = V^-1 b of its last download, and
+    exchanges with the server when its own rows since have made det(V + W_new) more than 1 + gamma times det V.
+    """
+
+    learns_on = "contexts"
+
+    @classmethod
+    def make_statistics(cls, config: Config, environment: Environment, like: Tensor) -> Statistics:
+        both_ways = Contents(covariances=1, vectors=1)
+        return Statistics(config, lambda contexts: contexts, environment.dim, like, (both_ways, both_ways))
+
+    def look(self, seen: Seen, index: Tensor, mean: Tensor, variance: Tensor) -> None:
+        self.ahead[index] = (mean + self._scale * variance.sqrt()).unflatten(1, self.ahead.shape[1:])
+
+    def scores(self, iteration: Any, contexts: Tensor) -> Scored:
+        return Scored(self.ahead[self.index, self.places])
