@@ -16,7 +16,15 @@ from fnbandit.records import read_run
 from workflows import kept_results
 from workflows.command_line import main
 from workflows.grouping import curve, group
-from workflows.kept_results import differences, keep, kept_record, kept_row, published_values, read_kept
+from workflows.kept_results import (
+    differences,
+    keep,
+    kept_record,
+    kept_row,
+    published_values,
+    read_kept,
+    without_shipped,
+)
 from workflows.runner import execute, machine
 from workflows.settings import Settings
 from workflows.study import Point, Study, with_seeds
@@ -42,7 +50,7 @@ def test_what_is_kept_is_what_the_runs_say(tmp_path, results):
         keep(study)
     assert not results.exists()
     assert execute(study, Console(quiet=True)) == 0
-    assert keep(study) == results / "small.parquet"
+    assert keep(study) == (results / "small.parquet", 0)
     kept = group(read_kept("small"))
     assert {label: len(runs) for label, runs in kept.items()} == {"tuned: b": 2, "paper: a": 2}
     for point in study.points:
@@ -57,6 +65,25 @@ def test_what_is_kept_is_what_the_runs_say(tmp_path, results):
         assert regret == pytest.approx(curve(run)[1], rel=1e-6)
     assert published_values(read_kept("small")) == {"paper: a": 3.5}
     assert read_kept("another") == []
+
+
+def test_what_is_missing_is_run_and_joins_what_is_shipped(tmp_path, results):
+    study = small_study(tmp_path)
+    one = dataclasses.replace(study, name="one", directory=tmp_path / "one", points=study.points[:2])
+    assert execute(one, Console(quiet=True)) == 0
+    keep(one)
+    # The first curve is shipped with another study; of the second one seed of two is finished.
+    left = without_shipped(study)
+    assert [point.path for point in left.points] == ["curve=b/seed=0", "curve=b/seed=1"]
+    assert execute(dataclasses.replace(left, points=left.points[:1]), Console(quiet=True)) == 0
+    assert keep(study) == (results / "small.parquet", 1)
+    (runs,) = group(read_kept("small")).values()
+    assert [run.summary["label"] for run in runs] == ["paper: a"] * 2
+    assert [run.summary["regret"] for run in runs] == [run.summary["regret"] for run in read_kept("one")]
+    assert execute(left, Console(quiet=True)) == 0
+    assert keep(study) == (results / "small.parquet", 0)
+    assert [len(runs) for runs in group(read_kept("small")).values()] == [2, 2]
+    assert without_shipped(study).points == []
 
 
 def test_a_curve_is_thinned_to_150_points_with_both_ends(tmp_path):
@@ -117,6 +144,10 @@ def test_the_command_keeps_and_compares(tmp_path, results, monkeypatch, capsys):
     for words in (["small", "--quick"], ["small", "--dry-run"], []):
         assert main(["reproduce", *words, "--keep"]) == 2
         assert "keep=True: takes figures at full size" in capsys.readouterr().err
+    assert main(["reproduce", "small", "--missing", "--engine", "local"]) == 0
+    assert "nothing is missing" in capsys.readouterr().out
+    assert main(["reproduce", "small", "--missing", "--quick"]) == 2
+    assert "missing=True: takes figures at full size" in capsys.readouterr().err
 
 
 def test_a_run_that_two_studies_share_is_carried_out_once(tmp_path, capsys):

@@ -142,8 +142,10 @@ class ReproduceArguments:
     """List the runs with the memory and the time they take, and stop."""
     overwrite: bool = False
     """Remove the study that stands in the figure's folder, and begin anew."""
+    missing: bool = False
+    """Run only what has no results among those that are shipped."""
     keep: bool = False
-    """Write the figure's results among those that are shipped, once all of its runs are finished."""
+    """Write the figure's results among those that are shipped: its curves that are finished."""
     page: bool = False
     """Write the page of results, RESULTS.md and its pictures, from those that are shipped."""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
@@ -155,19 +157,30 @@ def reproduce(argv: Sequence[str]) -> int:
     arguments = parse(ReproduceArguments, "fnbandit reproduce", argv)
     if arguments.keep and (arguments.quick or arguments.dry_run or not arguments.figures):
         raise ValueError("keep=True: takes figures at full size, without --quick and --dry-run")
+    if arguments.missing and (arguments.quick or not arguments.figures):
+        raise ValueError("missing=True: takes figures at full size, without --quick")
     names = experiment_names() if "all" in arguments.figures else arguments.figures
     if not names and not arguments.page:
         console().print("figures: " + ", ".join([*experiment_names(), "all"]), soft_wrap=True)
     if arguments.settings.out is not None and len(names) > 1:
         raise ValueError(f"out={str(arguments.settings.out)!r}: takes one figure; without it each goes to runs/FIGURE")
     studies = [experiment(name, arguments.quick, arguments.seeds, arguments.settings) for name in names]
-    code = _execute(studies, arguments.display, arguments.dry_run, arguments.overwrite)
+    todo = studies
+    if arguments.missing:
+        from workflows.kept_results import without_shipped
+
+        todo = [left for study in studies if (left := without_shipped(study)).points]
+        if not todo:
+            console(arguments.display).print("nothing is missing")
+    code = _execute(todo, arguments.display, arguments.dry_run, arguments.overwrite)
     for study in [] if arguments.quick or arguments.dry_run else studies:
         from workflows.kept_results import compare, keep
 
         compare(study, console(arguments.display))
         if arguments.keep:
-            console(arguments.display).print(f"kept     {keep(study)}", soft_wrap=True)
+            path, unfinished = keep(study)
+            without = f", without {unfinished} curves that are not finished" if unfinished else ""
+            console(arguments.display).print(f"kept     {path}{without}", soft_wrap=True)
     if arguments.page:
         from workflows.results_page import write_page
 

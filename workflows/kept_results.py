@@ -6,8 +6,10 @@ tables are made from, with a thinned trace and without rounds.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
@@ -20,6 +22,9 @@ import pyarrow.parquet
 from rich.console import Console
 from rich.table import Table
 
+from fnbandit import theory
+from fnbandit.config import Config
+from fnbandit.environments import make_environment
 from fnbandit.records import ROUNDS, TRACE, RunRecord, aside, read_run, read_summary
 from workflows.curves import Total
 from workflows.experiment_files import FOLDER
@@ -49,21 +54,54 @@ SCHEMA = pa.schema(
 """config and versions are JSON; the curve is the cumulative regret per agent after some iterations"""
 
 
-def keep(study: Study) -> Path:
-    """Write the results of a study whose runs are all finished."""
-    folders = [study.directory / point.path for point in study.points]
-    waiting = sum(not (f / "summary.json").exists() or read_summary(f)["status"] != "finished" for f in folders)
-    if waiting:
-        raise ValueError(f"{study.directory}: {waiting} of {len(folders)} runs are not finished; nothing is kept")
-    rows = [kept_row(read_run(folder), point) for folder, point in zip(folders, study.points, strict=True)]
+def keep(study: Study) -> tuple[Path, int]:
+    """Write the results of a study: curves all of whose runs are finished or shipped; how many are not, beside.
+
+    A run of the study's own goes before one that is shipped.
+    """
+    shipped, rows, waiting = shipped_rows(), dict[str | None, list[dict[str, Any]]](), Counter[str | None]()
+    for point in study.points:
+        folder = study.directory / point.path
+        if (folder / "summary.json").exists() and read_summary(folder)["status"] == "finished":
+            row = kept_row(read_run(folder), point)
+        elif (known := shipped.get(_key(point.config))) is not None:
+            row = known | {"label": point.label, "published": point.published}
+        else:
+            waiting[point.label] += 1
+            continue
+        rows.setdefault(point.label, []).append(row)
+    whole = [row for label, members in rows.items() if label not in waiting for row in members]
+    if not whole:
+        raise ValueError(
+            f"{study.directory}: {waiting.total()} of {len(study.points)} runs are not finished; nothing is kept"
+        )
     path = Path(str(RESULTS / f"{study.name}.parquet"))
     path.parent.mkdir(exist_ok=True)
-    table = pa.Table.from_pylist(rows, SCHEMA)
+    table = pa.Table.from_pylist(whole, SCHEMA)
     words = [field.name for field in SCHEMA if field.type == pa.string()]
     with aside(path) as part:
         pa.parquet.write_table(table, part, compression="zstd", compression_level=19, use_dictionary=words,
                                use_byte_stream_split=["curve.list.element"], write_statistics=False)  # fmt: skip
-    return path
+    return path, len(waiting)
+
+
+def without_shipped(study: Study) -> Study:
+    """What of a study has no results yet, with its own figure or with another one."""
+    shipped = shipped_rows()
+    return dataclasses.replace(study, points=[p for p in study.points if _key(p.config) not in shipped])
+
+
+def shipped_rows() -> dict[str, dict[str, Any]]:
+    """All runs that are shipped, as rows of SCHEMA, by their config."""
+    return {_written(json.loads(row["config"])): row for name in kept_names() for row in _rows(name)[1]}
+
+
+def _key(config: Config) -> str:
+    return _written(dataclasses.asdict(theory.resolve(config, make_environment(config))))
+
+
+def _written(config: dict[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True)
 
 
 def kept_row(run: RunRecord, point: Point) -> dict[str, Any]:
@@ -94,12 +132,16 @@ def read_kept(name: str) -> list[RunRecord]:
     """The runs of an experiment as they are shipped; none where it has no results."""
     if name not in kept_names():
         return []
+    path, rows = _rows(name)
+    return [kept_record(path, row) for row in rows]
+
+
+def _rows(name: str) -> tuple[Path, list[dict[str, Any]]]:
     path = Path(str(RESULTS / f"{name}.parquet"))
     try:
-        table = pa.parquet.read_table(path, schema=SCHEMA, partitioning=None)
+        return path, pa.parquet.read_table(path, schema=SCHEMA, partitioning=None).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path}: is damaged ({error})") from None
-    return [kept_record(path, row) for row in table.to_pylist()]
 
 
 def kept_record(path: Path, row: dict[str, Any]) -> RunRecord:
