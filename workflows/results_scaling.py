@@ -32,8 +32,8 @@ With a D that stays, more agents are not always better: regret per agent is leas
 largest N that was run, rounds have become so few beyond it that agents choose for long by what little has been told.
 """
 SHRINKING = """\
-As in Theorem 2, let D shrink as N grows: {many:g} times the agents, D from {high:g} to {low:g}. Regret then changes
-as N to a power between {least:+.2f} and {most:+.2f}, rounds between {few:+.2f} and {often:+.2f}.
+As in Theorem 2, let D shrink as N grows: about {many:g} times the agents, D from {high:g} to {low:g}. Regret then
+changes as N to a power between {least:+.2f} and {most:+.2f}, rounds between {few:+.2f} and {often:+.2f}.
 """
 NEAR = 1.5
 """Products N D within this factor of each other count as equal: the N of the study are 1, 3, 10, 30 ..."""
@@ -105,6 +105,6 @@ def _shrinking(series: Mapping[tuple[str, float], Series]) -> Iterator[str]:
             rows.append(row)
     if rows:
         (least, most), (few_rounds, often) = ((min(found), max(found)) for found in powers.values())
-        words = {"many": round(many), "high": high, "low": low, "few": few_rounds, "often": often}
+        words = {"many": round(many, -1), "high": high, "low": low, "few": few_rounds, "often": often}
         yield from paragraph(SHRINKING.format(least=least, most=most, **words))
         yield from table(["", "", "regret", "rounds"], rows)
