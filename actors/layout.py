@@ -169,7 +169,10 @@ def fastest(config: Config, environment: Environment, most: int) -> int:
     """How many actors, at most so many, finish a run first, by the cost model (`fnbandit/costs.py`).
 
     More actors share the work of its agents; but beyond one they have to be started and to be called in every round.
+    Agents that do not wait for each other are slower in two (`make bench`): their actors wait, for each other.
     """
+    if find("algorithm", config.algorithm).asynchronous:
+        return 1
     return min(range(1, most + 1), key=lambda actors: run_seconds(config, environment, actors))
 
 

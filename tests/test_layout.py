@@ -104,6 +104,15 @@ def test_a_gpu_each_or_the_share_that_fits_for_cuda():
     )
 
 
+def test_auto_keeps_agents_that_do_not_wait_together_while_memory_lasts(busy):
+    config = BASE.replace(algorithm="fn-ucb-async")
+    assert sizes(config, Options(), Node(cpus=4, gpus=0, memory=64e9)) == [6]
+    assert sizes(config, Options(agents_per_actor=2), Node(cpus=4, gpus=0, memory=64e9)) == [2, 2, 2]
+    needs = memory(config, make_environment(config))
+    small = Node(cpus=1, gpus=0, memory=ACTOR_BYTES + needs.of(3))
+    assert sizes(config, Options(), small, small) == [3, 3]
+
+
 def test_auto_packs_where_memory_is_short(busy):
     needs = memory(BASE, make_environment(BASE))
     three = 3 * (ACTOR_BYTES + needs.of(2))
