@@ -15,7 +15,8 @@ from workflows.settings import Settings
 EXPERIMENTS = sorted((Path(workflows.__file__).parent / "experiments").glob("*.toml"))
 PAPER = ["fig1a", "fig1b", "fig1c", "fig1d", "fig2a", "fig2b", "fig2c", "fig2d", "fig3a", "fig3b"]
 PAPER += ["fig4a", "fig4b", "fig4c", "fig4d", "fig5", "fig6a", "fig6b"]
-OURS = ["close-calls", "communication-cosine", "communication-shuttle", "scaling", "sensitivity", "stragglers"]
+CLOSE = ["close-calls-functions", "close-calls-tables"]
+OURS = [*CLOSE, "communication-cosine", "communication-shuttle", "scaling", "sensitivity", "stragglers"]
 OURS += ["tune-functions", "tune-tables"]
 
 
@@ -41,7 +42,7 @@ def test_an_experiment_file_gives_configs(path):
     full = configs(name)
     assert len(set(full.values())) == len(full)
     # What is searched is searched on other seeds than those that results are shown for.
-    first = {"tune-functions": 100, "tune-tables": 100, "close-calls": 3}.get(name, 0)
+    first = 3 if name in CLOSE else 100 if name.startswith("tune-") else 0
     assert {config.seed for config in full.values()} == {first}
     for label, config in full.items():
         if name in PAPER:
@@ -59,7 +60,7 @@ def test_an_experiment_file_gives_configs(path):
 
 def test_close_calls_are_further_seeds_of_the_papers_curves():
     known = {config for name in PAPER for config in configs(name).values()}
-    points = experiment("close-calls", False, None, Settings()).points
+    points = [point for name in CLOSE for point in experiment(name, False, None, Settings()).points]
     assert {point.config.replace(seed=0) for point in points} <= known
     assert {point.config.seed for point in points} == set(range(3, 10))
 

@@ -26,8 +26,8 @@ PRESETS = {"paper": "published settings", "tuned": "tuned"}
 PAPER = [f"fig{name}" for name in ("1a", "1b", "1c", "1d", "2a", "2b", "2c", "2d", "3a", "3b",
                                    "4a", "4b", "4c", "4d", "5", "6a", "6b")]  # fmt: skip
 COMMUNICATION = {"communication-cosine": "cosine, N = 10", "communication-shuttle": "shuttle, N = 5"}
-CLOSE = "close-calls"
-OURS = [*COMMUNICATION, "scaling", "sensitivity", CLOSE]
+CLOSE = ("close-calls-functions", "close-calls-tables")
+OURS = [*COMMUNICATION, "scaling", "sensitivity", *CLOSE]
 CELLS = {"fig1a": "cosine", "fig1b": "square", "fig2a": "shuttle, m = 20", "fig2c": "shuttle, m = 50, diagonal",
          "fig2b": "magic"}  # fmt: skip
 """The figures that have published final values, by task"""
@@ -43,10 +43,11 @@ Every comparison is of the same seeds. It *holds*, or *does not hold*, if a one-
 says so at p < {level}, else it is *undecided*; a line of several comparisons holds if all do, and does not if one of
 them does not. ≈ holds if means differ by at most {alike:.0%} of the larger one. p is that of the comparison that
 decided. Numbers are means of final regret per agent in the order of what is compared, over {seeds} seeds where no
-other number is said: what was close after {seeds} has seeds 0 to 9 (`fnbandit reproduce close-calls`). Three choices
-were made after results had been seen: the logarithms, which changed none of the six verdicts that there were then
-(Fig. 1a and 1b, tuned), the lines that compare the two ends of a chain alone, added to every chain after Fig. 1a, and
-which comparisons have more seeds: those that {seeds} seeds left undecided and that are not too long to run.
+other number is said: what was close after {seeds} has seeds 0 to 9 (`fnbandit reproduce close-calls-functions
+close-calls-tables`). Three choices were made after results had been seen: the logarithms, which changed none of the
+six verdicts that there were then (Fig. 1a and 1b, tuned), the lines that compare the two ends of a chain alone, added
+to every chain after Fig. 1a, and which comparisons have more seeds: those that {seeds} seeds left undecided and that
+are not too long to run.
 """
 REMARKS = """\
 With the tuned preset Fig. 2d has values of D of its own: 1, 3, 8. Linear and kernel methods have the published
@@ -128,7 +129,7 @@ class Page:
     def claims(self) -> Iterator[str]:
         yield "## What the paper says, and what holds"
         yield from paragraph(RULES.format(level=LEVEL, alike=ALIKE, seeds=USUAL_SEEDS))
-        rows, groups = [], with_more_seeds(self.groups, self.runs[CLOSE])
+        rows, groups = [], with_more_seeds(self.groups, [run for name in CLOSE for run in self.runs[name]])
         counts = {preset: dict.fromkeys(("holds", "does not hold", "undecided", "not run"), 0) for preset in PRESETS}
         for claim in CLAIMS:
             for place, comparison in enumerate(claim.comparisons):
@@ -143,7 +144,8 @@ class Page:
             yield f"- {words}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts[preset].items() if count)
         yield ""
         yield from paragraph(REMARKS)
-        yield from self.not_run(CLOSE)
+        for name in CLOSE:
+            yield from self.not_run(name)
 
     def figures(self) -> Iterator[str]:
         yield "## The paper's figures"
