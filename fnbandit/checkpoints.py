@@ -33,7 +33,7 @@ from fnbandit.results import QUANTITIES, Round, Segment, Times
 from fnbandit.rounds.messages import Cost
 from fnbandit.state import State
 
-VERSION = 4
+VERSION = 5
 KEPT = 2
 STEP = re.compile(r"step-(\d{9})$")
 FOLDER = "fnbandit-checkpoints"

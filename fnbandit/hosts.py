@@ -131,7 +131,7 @@ class Host:
             certain = self._bound(ready, self.arrival) < bound
             if not len(under_way) or (certain and len(under_way) * FEW <= len(self.numbers)):
                 break
-            able = under_way[self.group.done[under_way] < self.group.seen[under_way]]
+            able = under_way[self.group.done[under_way] < self.group.looked_until[under_way]]
             if not len(able):
                 self.group.look_ahead(under_way)
                 able = under_way

@@ -110,7 +110,7 @@ def test_a_version_from_elsewhere_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("fnbandit.checkpoints.VERSION", 7)
     interrupt(CONFIG, tmp_path, segments=6)
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="is of version 7, this program reads 4"):
+    with pytest.raises(CheckpointError, match="is of version 7, this program reads 5"):
         CheckpointStore(str(tmp_path)).latest()
 
 

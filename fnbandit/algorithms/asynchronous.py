@@ -27,7 +27,7 @@ OWN_ROWS = 128
 """Rows between two exchanges that memory is reckoned with"""
 
 
-class Seen(NamedTuple):
+class Outlook(NamedTuple):
     """What agents see that look ahead, of m pairs of an agent and an iteration."""
 
     agents: np.ndarray
@@ -58,8 +58,9 @@ class Gains:
 class AsynchronousGroup(Group):
     """n agents; a step is one iteration of the active ones, each in its own iteration.
 
-    An agent looks at several iterations at once (`look`) with what it has downloaded, which an algorithm keeps what it
-    needs of in `ahead`. `scores` and `learn` see the active agents only: iterations [n'], contexts [n', arms, dim].
+    An agent looks at several iterations at once (`look_ahead`), and an algorithm keeps in `ahead` what it makes of
+    them with what has been downloaded (`score_ahead`). `scores` and `learn` see the active agents only: iterations
+    [n'], contexts [n', arms, dim].
     """
 
     communicates = True
@@ -89,13 +90,13 @@ class AsynchronousGroup(Group):
         self.prospects = Prospects(n, most, environment.arms, self.like)
         self.ahead = self.like.new_zeros(n, most, environment.arms)
         """What an algorithm makes of each context by what was downloaded alone"""
-        self._looks: dict[int, Seen] = {}
+        self._outlooks: dict[int, Outlook] = {}
         """What agents have seen that may still need it, by number"""
-        self._look, self._looked_as = np.full(n, -1), np.zeros(n, dtype=np.int64)
-        """In which of these looks every agent has seen what is ahead of it (-1: in none), and as which of its agents"""
-        self.begun = np.zeros(n, dtype=np.int64)
+        self._outlook_of, self._place_in_outlook = np.full(n, -1), np.zeros(n, dtype=np.int64)
+        """In which of these every agent has seen what is ahead of it (-1: in none), and as which of its agents"""
+        self.looked_from = np.zeros(n, dtype=np.int64)
         """Iterations that every agent had finished when it looked ahead"""
-        self.seen = np.zeros(n, dtype=np.int64)
+        self.looked_until = np.zeros(n, dtype=np.int64)
         """The last iteration that it has looked at"""
         self.length = np.ones(n, dtype=np.int64)
         """Iterations between its last two exchanges"""
@@ -126,7 +127,7 @@ class AsynchronousGroup(Group):
     def advance_active(self, active: np.ndarray) -> np.ndarray:
         """One iteration of agents (indices in the group) that have looked at it; who must upload, [n'] of bool."""
         self.active, t = active, self.done[active] + 1
-        self.index, self.places = self._index(active), self._index(t - 1 - self.begun[active])
+        self.index, self.places = self._index(active), self._index(t - 1 - self.looked_from[active])
         contexts, means, noise = self.ragged.at(active, t)
         scored = self.scores(t, contexts)
         self._lost |= scored.values.isnan().any()
@@ -143,7 +144,7 @@ class AsynchronousGroup(Group):
         self.learn(t, contexts, arms, rewards, scored.evidence)
         self.gains[self.index] += torch.log1p(self.prospects.pull(self.index, self.places, arms, rewards))
         fired = self._fired()
-        self._look[active[fired]] = -1
+        self._outlook_of[active[fired]] = -1
         return fired
 
     def _index(self, values: np.ndarray) -> Tensor:
@@ -159,34 +160,37 @@ class AsynchronousGroup(Group):
         self._settle(agents[self.done[agents] > self.last[agents] + self.rows.lengths[agents]])
         # Those that work with the same matrix side by side.
         agents = agents[np.argsort(self.versions[agents], kind="stable")]
-        self.begun[agents], self.seen[agents] = self.done[agents], self.done[agents] + self._count_ahead(agents)
-        index, seen = self._index(agents), self._see(agents)
-        x, met, u = (values[seen.places].flatten(1, 2) for values in (seen.features, seen.met, seen.u))
+        self.looked_from[agents] = self.done[agents]
+        self.looked_until[agents] = self.done[agents] + self._count_ahead(agents)
+        index, outlook = self._index(agents), self._outlook(agents)
+        x, met, u = (values[outlook.places].flatten(1, 2) for values in (outlook.features, outlook.met, outlook.u))
         mean = torch.bmm(self.solutions[index][:, None], x.mT).squeeze(1)
         gram = torch.baddbmm(torch.bmm(met, x.mT), u, u.mT, alpha=-1)
-        self.look(seen, index, mean, gram.diagonal(dim1=1, dim2=2).clamp(min=0))
+        self.score_ahead(outlook, index, mean, gram.diagonal(dim1=1, dim2=2).clamp(min=0))
         for few, z, coefficients in self.rows.of(agents):
             own = torch.bmm(x[few], z.mT)
             gram[few] -= torch.bmm(own, own.mT)
             mean[few] += torch.bmm(own, coefficients[:, :, None].expand(-1, -1, 2))[:, :, 0]
         self.prospects.start(index, gram, mean)
 
-    def _see(self, agents: np.ndarray) -> Seen:
+    def _outlook(self, agents: np.ndarray) -> Outlook:
         """Meet V with all contexts that agents, ordered by version, have decided to look at."""
-        counts = self.seen[agents] - self.begun[agents]
+        counts = self.looked_until[agents] - self.looked_from[agents]
         more = self.statistics.covariance.to_fill(self.versions[agents], counts, self.ahead.shape[2])
         who = np.repeat(np.arange(len(agents)), counts + more)
         first = np.cumsum(counts + more) - (counts + more)
-        iterations = np.minimum(self.begun[agents][who] + 1 + np.arange(len(who)) - first[who], self.seen[agents][who])
+        iterations = self.looked_from[agents][who] + 1 + np.arange(len(who)) - first[who]
+        iterations = np.minimum(iterations, self.looked_until[agents][who])
         contexts = self.ragged.contexts(agents[who], iterations)
         x = self.statistics.lift(contexts)
         met, u = self.statistics.covariance.meet(self.versions[agents[who]], x)
         places = first[:, None] + np.minimum(np.arange(self.ahead.shape[1]), counts[:, None] - 1)
-        seen = Seen(agents[who], iterations, contexts, x, met, u, self._index(places))
-        number = max(self._looks, default=0) + 1
-        self._look[agents], self._looked_as[agents] = number, np.arange(len(agents))
-        self._looks = {one: self._looks.get(one, seen) for one in np.unique(self._look).tolist() if one >= 0}
-        return seen
+        outlook = Outlook(agents[who], iterations, contexts, x, met, u, self._index(places))
+        number = max(self._outlooks, default=0) + 1
+        self._outlook_of[agents], self._place_in_outlook[agents] = number, np.arange(len(agents))
+        needed = [one for one in np.unique(self._outlook_of).tolist() if one >= 0]
+        self._outlooks = {one: self._outlooks.get(one, outlook) for one in needed}
+        return outlook
 
     def _count_ahead(self, agents: np.ndarray) -> np.ndarray:
         """As many iterations as an agent is likely to have before it downloads anew."""
@@ -201,9 +205,9 @@ class AsynchronousGroup(Group):
         """Make the rows of the arms that agents have pulled since they looked ahead last."""
         if not len(agents):
             return
-        unseen = agents[self._look[agents] < 0]
+        unseen = agents[self._outlook_of[agents] < 0]
         if len(unseen):  # They come from a checkpoint.
-            self._see(unseen[np.argsort(self.versions[unseen], kind="stable")])
+            self._outlook(unseen[np.argsort(self.versions[unseen], kind="stable")])
         agents, x, met, u = self._pulled(agents)
         start = self.last[agents] + self.rows.lengths[agents]
         counts, most = self.done[agents] - start, self.ahead.shape[1]
@@ -222,18 +226,18 @@ class AsynchronousGroup(Group):
     def _pulled(self, agents: np.ndarray) -> tuple[np.ndarray, Tensor, Tensor, Tensor]:
         """Agents in another order, and what V made of the contexts that they pulled of those seen, [n', k, ..]."""
         parts, order = [], []
-        for number in np.unique(self._look[agents]).tolist():
-            seen, some = self._looks[number], agents[self._look[agents] == number]
-            pairs = seen.places[self._index(self._looked_as[some])]
-            offsets = self.begun[some][:, None] + np.arange(pairs.shape[1])
+        for number in np.unique(self._outlook_of[agents]).tolist():
+            outlook, some = self._outlooks[number], agents[self._outlook_of[agents] == number]
+            pairs = outlook.places[self._index(self._place_in_outlook[some])]
+            offsets = self.looked_from[some][:, None] + np.arange(pairs.shape[1])
             iterations = self._index(np.minimum(offsets, self.config.horizon - 1))
             arms = self.arms[self._index(some)[:, None], iterations]
-            parts.append([values[pairs, arms] for values in (seen.features, seen.met, seen.u)])
+            parts.append([values[pairs, arms] for values in (outlook.features, outlook.met, outlook.u)])
             order.append(some)
         x, met, u = (torch.cat(values) for values in zip(*parts, strict=True))
         return np.concatenate(order), x, met, u
 
-    def look(self, seen: Seen, index: Tensor, mean: Tensor, variance: Tensor) -> None:
+    def score_ahead(self, outlook: Outlook, index: Tensor, mean: Tensor, variance: Tensor) -> None:
         """Keep of what agents see what `scores` will need in `ahead`; means and variances [n', contexts] in V."""
         raise NotImplementedError
 
@@ -286,8 +290,8 @@ class AsynchronousGroup(Group):
     def receive(self, agent: int, download: Download) -> None:
         """Begin anew with the server's statistics."""
         self.length[agent] = self.done[agent] - self.last[agent]
-        self.last[agent] = self.seen[agent] = self.done[agent]
-        self._look[agent] = -1
+        self.last[agent] = self.looked_until[agent] = self.done[agent]
+        self._outlook_of[agent] = -1
         self.versions[agent], self.inverse_versions[agent] = download.version, download.inverses
         self.solutions[agent] = download.solution
         self.gains[agent] = 0
@@ -306,7 +310,7 @@ class AsynchronousGroup(Group):
 
     def agent_numbers(self) -> list[str]:
         """The same, whole numbers that live in numpy."""
-        return ["done", "last", "versions", "inverse_versions", "begun", "seen", "length"]
+        return ["done", "last", "versions", "inverse_versions", "looked_from", "looked_until", "length"]
 
     def agent_state(self, agent: int) -> State:
         """Everything of one agent that `load_agent` needs to go on with the same bits."""
@@ -322,4 +326,4 @@ class AsynchronousGroup(Group):
         for name in self.agent_numbers():
             getattr(self, name)[agent] = int(state[name])
         self.rows.load_of(agent, state)
-        self._look[agent] = -1
+        self._outlook_of[agent] = -1

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fnbandit.algorithms.asynchronous import AsynchronousGroup, Seen
+from fnbandit.algorithms.asynchronous import AsynchronousGroup, Outlook
 from fnbandit.algorithms.base import Scored
 from fnbandit.config import Config
 from fnbandit.environments import Environment
@@ -28,7 +28,7 @@ class FedLinUCB(AsynchronousGroup):
         both_ways = Contents(covariances=1, vectors=1)
         return Statistics(config, lambda contexts: contexts, environment.dim, like, (both_ways, both_ways))
 
-    def look(self, seen: Seen, index: Tensor, mean: Tensor, variance: Tensor) -> None:
+    def score_ahead(self, outlook: Outlook, index: Tensor, mean: Tensor, variance: Tensor) -> None:
         self.ahead[index] = (mean + self._scale * variance.sqrt()).unflatten(1, self.ahead.shape[1:])
 
     def scores(self, iteration: Any, contexts: Tensor) -> Scored:

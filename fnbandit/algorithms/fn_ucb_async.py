@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fnbandit.algorithms.asynchronous import AsynchronousGroup, Seen
+from fnbandit.algorithms.asynchronous import AsynchronousGroup, Outlook
 from fnbandit.algorithms.base import Scored
 from fnbandit.algorithms.confidence import combined, global_bound, local_bound
 from fnbandit.algorithms.fn_ucb import FNUCBLessComm, root_mean_square
@@ -111,15 +111,15 @@ class FNUCBAsynchronous(AsynchronousGroup):
 
     # Alg. 1, lines 4-7
 
-    def look(self, seen: Seen, index: Tensor, mean: Tensor, variance: Tensor) -> None:
+    def score_ahead(self, outlook: Outlook, index: Tensor, mean: Tensor, variance: Tensor) -> None:
         """UCB^b and alpha of the contexts seen, which do not change before the next download."""
-        places, pairs = seen.places, self._index(seen.agents)
-        self.alphas_ahead[index] = self._alpha(seen.iterations, seen.agents, pairs)[places]
+        places, pairs = outlook.places, self._index(outlook.agents)
+        self.alphas_ahead[index] = self._alpha(outlook.iterations, outlook.agents, pairs)[places]
         if not self.config.use_local:
             return
-        prediction = self._predict(pairs, seen.contexts)
+        prediction = self._predict(pairs, outlook.contexts)
         self.predictions[index] = prediction[places]
-        deviation = self._deviation(seen.features, seen.agents)
+        deviation = self._deviation(outlook.features, outlook.agents)
         self.ahead[index] = local_bound(prediction, deviation, self._local_scale * self._unit[pairs])[places]
 
     def scores(self, iteration: Any, contexts: Tensor) -> Scored:
