@@ -30,7 +30,7 @@ STEP, EXCHANGE, TRAINING_STEP = 5e-3, 1e-3, 40e-6
 TOGETHER = 6
 """Trainings of agents that do not wait, each of some of them, while each agent trains once"""
 SAMPLED = 12
-"""Iterations at which the model is asked."""
+"""How often in a run the model is asked."""
 BETWEEN_ROUNDS = 20
 """Iterations between two rounds where a trigger decides, which nobody knows before: a guess."""
 TYPICAL = Rates(double=3e10, single=6e10, stream=1e10)
@@ -56,13 +56,19 @@ def _timed(action: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
+def _sampled(config: Config) -> list[int]:
+    """Iterations at which the model is asked."""
+    return np.unique(np.linspace(1, config.horizon, SAMPLED).astype(int)).tolist()
+
+
 @functools.cache
-def _seconds(config: Config, arms: int, dim: int, state: float, rates: Rates) -> float:
-    places = np.unique(np.linspace(1, config.horizon, SAMPLED).astype(int))
+def _seconds(config: Config, arms: int, dim: int, states: tuple[float, ...], rates: Rates) -> float:
+    places = _sampled(config)
     if find("algorithm", config.algorithm).asynchronous:
         k = _between_exchanges(config)
-        return config.horizon * float(np.mean([_asynchronous(config, arms, dim, rates, int(t), k) for t in places]))
-    ideal = float(np.mean([_work(config, arms, dim, state, int(t)).seconds(rates) for t in places]))
+        return config.horizon * float(np.mean([_asynchronous(config, arms, dim, rates, t, k) for t in places]))
+    works = [_work(config, arms, dim, state, t) for t, state in zip(places, states, strict=True)]
+    ideal = float(np.mean([work.seconds(rates) for work in works]))
     overhead = OVERHEAD if "width" in part_of("algorithm", config.algorithm).fields else OVERHEAD_WITHOUT_NETWORK
     return config.horizon * (OVER_IDEAL * ideal + overhead)
 
@@ -88,12 +94,12 @@ def run_seconds(config: Config, environment: Environment, rates: Rates = TYPICAL
     """What a run takes on one core. Of algorithms that the model does not know, the like of theirs is taken."""
     if config.training_steps == "theory":
         config = config.replace(training_steps=Config.training_steps)
-    state = memory(config, environment).per_agent
-    return _seconds(config.replace(seed=0), environment.arms, environment.dim, state, rates)
+    states = tuple(memory(config.replace(horizon=t), environment).per_agent for t in _sampled(config))
+    return _seconds(config.replace(seed=0), environment.arms, environment.dim, states, rates)
 
 
 def _work(config: Config, arms: int, dim: int, state: float, t: int) -> Work:
-    """An iteration, with its share of a round."""
+    """An iteration, with its share of a round; state: bytes that an agent keeps by then."""
     algorithm = find("algorithm", config.algorithm)
     if algorithm.communicates and algorithm.learns_on == "tangent features":
         k = min(t, {"always": 1, "period": config.period}.get(config.trigger, BETWEEN_ROUNDS))
