@@ -33,7 +33,7 @@ def describe(study: Study, console: Console) -> None:
         for name in ("agents", "memory", "time on a core"):
             table.add_column(name, justify="right")
         for point in study.points:
-            seconds = run_seconds(point.config, make_environment(point.config), rates)
+            seconds = run_seconds(point.config, rates)
             table.add_row(point.path, str(point.config.agents), readable(_memory(point)), duration(seconds))
     console.print(table)
     for line in plan_lines(study):

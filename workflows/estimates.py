@@ -30,7 +30,7 @@ STEP, EXCHANGE, TRAINING_STEP = 5e-3, 1e-3, 40e-6
 TOGETHER = 6
 """Trainings of agents that do not wait, each of some of them, while each agent trains once"""
 SAMPLED = 12
-"""How often in a run the model is asked."""
+"""Iterations at which the model is asked."""
 BETWEEN_ROUNDS = 20
 """Iterations between two rounds where a trigger decides, which nobody knows before: a guess."""
 TYPICAL = Rates(double=3e10, single=6e10, stream=1e10)
@@ -56,19 +56,15 @@ def _timed(action: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def _sampled(config: Config) -> list[int]:
-    """Iterations at which the model is asked."""
-    return np.unique(np.linspace(1, config.horizon, SAMPLED).astype(int)).tolist()
-
-
 @functools.cache
-def _seconds(config: Config, arms: int, dim: int, states: tuple[float, ...], rates: Rates) -> float:
-    places = _sampled(config)
+def _seconds(config: Config, rates: Rates) -> float:
+    environment = make_environment(config)
+    arms, dim = environment.arms, environment.dim
+    places = np.unique(np.linspace(1, config.horizon, SAMPLED).astype(int)).tolist()
     if find("algorithm", config.algorithm).asynchronous:
         k = _between_exchanges(config)
         return config.horizon * float(np.mean([_asynchronous(config, arms, dim, rates, t, k) for t in places]))
-    works = [_work(config, arms, dim, state, t) for t, state in zip(places, states, strict=True)]
-    ideal = float(np.mean([work.seconds(rates) for work in works]))
+    ideal = float(np.mean([_work(config, environment, t).seconds(rates) for t in places]))
     overhead = OVERHEAD if "width" in part_of("algorithm", config.algorithm).fields else OVERHEAD_WITHOUT_NETWORK
     return config.horizon * (OVER_IDEAL * ideal + overhead)
 
@@ -90,17 +86,19 @@ def _between_exchanges(config: Config) -> int:
     return max(1, min(config.horizon, known.get(config.trigger, BETWEEN_ROUNDS)))
 
 
-def run_seconds(config: Config, environment: Environment, rates: Rates = TYPICAL) -> float:
-    """What a run takes on one core. Of algorithms that the model does not know, the like of theirs is taken."""
+def run_seconds(config: Config, rates: Rates = TYPICAL) -> float:
+    """What a run takes on one core; without rates, only in comparison with others.
+
+    Of algorithms that the model does not know, the like of theirs is taken.
+    """
     if config.training_steps == "theory":
         config = config.replace(training_steps=Config.training_steps)
-    states = tuple(memory(config.replace(horizon=t), environment).per_agent for t in _sampled(config))
-    return _seconds(config.replace(seed=0), environment.arms, environment.dim, states, rates)
+    return _seconds(config.replace(seed=0), rates)
 
 
-def _work(config: Config, arms: int, dim: int, state: float, t: int) -> Work:
-    """An iteration, with its share of a round; state: bytes that an agent keeps by then."""
-    algorithm = find("algorithm", config.algorithm)
+def _work(config: Config, environment: Environment, t: int) -> Work:
+    """An iteration, with its share of a round."""
+    algorithm, arms, dim = find("algorithm", config.algorithm), environment.arms, environment.dim
     if algorithm.communicates and algorithm.learns_on == "tangent features":
         k = min(t, {"always": 1, "period": config.period}.get(config.trigger, BETWEEN_ROUNDS))
         each = round_work(config, dim, config.agents, t, k)
@@ -109,7 +107,8 @@ def _work(config: Config, arms: int, dim: int, state: float, t: int) -> Work:
         alone = config.replace(agents=1, algorithm="fn-ucb-less-comm", trigger="always")
         one = iteration_work(alone, arms, dim, 1, t, 1) + round_work(alone, dim, 1, t, 1)
         return _scaled(one, config.agents)
-    # Whatever it is, it meets what it keeps once for every arm.
+    # Whatever it is, it meets what it keeps by then once for every arm.
+    state = memory(config.replace(horizon=t), environment).per_agent
     return Work(double=2 * config.agents * arms * state / 8)
 
 
@@ -122,14 +121,9 @@ def study_seconds(study: Study, rates: Rates, cores: int) -> float:
 
     A run whose agents do not wait for each other gains little from a second core.
     """
-    times = [run_seconds(point.config, make_environment(point.config), rates) for point in study.points]
+    times = [run_seconds(point.config, rates) for point in study.points]
     if study.settings.engine == "local":
         return sum(times)
     kinds = [find("algorithm", point.config.algorithm) for point in study.points]
     alone = [seconds for seconds, kind in zip(times, kinds, strict=True) if kind.asynchronous]
     return max(sum(times) / cores, *alone, 0.0)
-
-
-def expected_work(config: Config) -> float:
-    """What a run costs in comparison with others."""
-    return run_seconds(config, make_environment(config))

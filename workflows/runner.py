@@ -25,7 +25,7 @@ from fnbandit.records import RecordWriter, aside, read_run, read_summary, write_
 from fnbandit.runs import Run
 from workflows.dry_run import plan_lines
 from workflows.engines import LocalEngine, make_engine
-from workflows.estimates import expected_work
+from workflows.estimates import run_seconds
 from workflows.extension import clear, extended
 from workflows.failures import FAILED, Failure, command, resume_command, tell
 from workflows.jobs import job_tags
@@ -98,7 +98,7 @@ def _execute(study: Study, engine: LocalEngine, console: Console, mirror: Mirror
                 tracker = Tracker(store, study.settings.experiment, content, study.directory)
             status, left = "failed", None
             try:
-                work = sum(expected_work(point.config) for point in todo)
+                work = sum(run_seconds(point.config) for point in todo)
                 with Progress(console, len(study.points), work, finished) as progress, engine:
                     failures = run_points(study, todo, engine, tracker, progress, stop, mirror)
                 left = report(study, console)
@@ -232,7 +232,7 @@ class Worker:
         if self._tracker is not None:
             window = self._tracker.run(run_content(self._study, point, run.config, facts), self._directory)
         log.info("fnbandit: %s: begins, %s", name, settings.engine)
-        bar = self._progress.add(short_name(point), run.config.horizon, expected_work(run.config))
+        bar = self._progress.add(short_name(point), run.config.horizon, run_seconds(run.config))
         writer = RecordWriter(self._directory, settings.trace)
         status, summarised = "failed", time.monotonic()
         try:
