@@ -15,10 +15,10 @@ test-all: lint
 	$(BIN)/python -m pytest
 
 bench: $(READY)
-	$(BIN)/python -m workflows.benchmark
+	$(BIN)/python -m workflows.benchmarks
 
 bench-gpu: $(READY)
-	$(BIN)/python -m workflows.benchmark --gpu
+	$(BIN)/python -m workflows.benchmarks --gpu
 
 lint: $(READY)
 	$(BIN)/ruff check .

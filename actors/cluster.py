@@ -1,4 +1,4 @@
-"""The Ray cluster that runs take place on: one that is there, or one of this machine's own."""
+"""The Ray cluster of a driver: an existing one, or a local one on this machine."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ from ray._private import ray_constants
 from ray._private import utils as ray_utils
 from ray._private import worker as ray_worker
 
-from actors.listening import background
 from actors.options import Options
+from actors.watchdog import background
 from fnbandit.errors import SimulationError
 
 SHUTDOWN_SECONDS = 6.0
-"""How long Ray may take to shut down; it waits without end for a raylet that has stopped."""
+"""Time limit for `ray.shutdown`, which blocks forever on a stopped raylet."""
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-OWN = threading.Event()
-"""Whether this process has started the cluster that it is on"""
+STARTED_HERE = threading.Event()
+"""Set while this process is on a cluster that it started"""
 
 
 @contextmanager
 def cluster(options: Options) -> Iterator[bool]:
-    """Join the cluster that is there, or start one of this machine's own and stop it afterwards: whether it is own."""
+    """Connect to an existing cluster, or start a local one and stop it afterwards; yield True where it is local."""
     if ray.is_initialized():
-        yield OWN.is_set()
+        yield STARTED_HERE.is_set()
         return
-    # A thread that is still asking for something after the end must not start another Ray.
+    # A background thread that outlives the shutdown must not start another Ray.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     address = options.address or os.environ.get("RAY_ADDRESS")
-    with joined(address) if address else started():
+    with connect(address) if address else start_local():
         yield not address
 
 
 @contextmanager
-def joined(address: str) -> Iterator[None]:
-    """Be a driver of a cluster that somebody else has started."""
+def connect(address: str) -> Iterator[None]:
+    """Connect to a cluster that another process started."""
     knock(address)
     try:
         try:
             with own_signals():
                 ray.init(address=address, **QUIET)
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-            # Ray's texts end with the reason, after a traceback.
+            # Ray's messages end with the reason, after a traceback.
             reason = str(error).strip().splitlines()[-1]
             if "RAY_AUTH_MODE" not in os.environ:
-                reason += "; one with a token asks for RAY_AUTH_MODE=token"
+                reason += "; a cluster with a token needs RAY_AUTH_MODE=token"
             raise ValueError(f"address={address!r}: no Ray cluster answers there ({reason})") from None
         yield
     finally:
@@ -67,7 +67,7 @@ def joined(address: str) -> Iterator[None]:
 
 
 def knock(address: str) -> None:
-    """An error at once where nobody listens at HOST:PORT; Ray would try for many minutes."""
+    """Raise at once where nothing listens at HOST:PORT; Ray would retry for many minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit() and "://" not in address:
         try:
@@ -77,18 +77,18 @@ def knock(address: str) -> None:
 
 
 @contextmanager
-def started() -> Iterator[None]:
-    """A cluster of this machine's own that nobody else can reach: on loopback, files in a folder of the owner's."""
+def start_local() -> Iterator[None]:
+    """Start a private local cluster: its ports on loopback, its files in a folder that only the owner may enter."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     shared = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else memory
     store = int(min(4e9, 0.2 * memory, 0.8 * shared))
-    # A short path, because Ray's sockets lie in it. Only its owner may enter; Ray opens its own in there to everybody.
+    # A short path, because Ray's sockets are in it. Only its owner may enter; Ray opens its own subfolder to everyone.
     folder = tempfile.mkdtemp(prefix="ray-", dir=os.environ.get("RAY_TMPDIR") or "/tmp")
     processes: dict[str, int] = {}
     try:
         try:
             with own_signals(), loopback(), bare():
-                # "local", because without an address Ray joins any cluster that this machine remembers, dead ones too.
+                # "local", because without an address Ray connects to any cluster on record here, even a dead one.
                 ray.init(
                     address="local",
                     num_cpus=os.cpu_count(),
@@ -98,50 +98,50 @@ def started() -> Iterator[None]:
                     _temp_dir=f"{folder}/ray",
                     **QUIET,
                 )
-        except Exception as error:  # Ray raises plain ones, too.
+        except Exception as error:  # Ray raises built-in exceptions, too.
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise SimulationError(f"Ray does not start on this machine: {first}") from None
         node: Any = ray_worker._global_node
         processes = {kind: process.pid for kind, process in node.live_processes()}
-        OWN.set()
+        STARTED_HERE.set()
         yield
     finally:
-        OWN.clear()
+        STARTED_HERE.clear()
         shut_down(list(processes.values()))
         shutil.rmtree(folder, ignore_errors=True)
         if "raylet" in processes:
-            # Ray forgets those of channels whose actors have been killed.
+            # Ray leaves the semaphores of channels whose actors were killed.
             for path in Path("/dev/shm").glob(f"sem.[ho]??{processes['raylet']}-*"):
                 path.unlink(missing_ok=True)
 
 
 @contextmanager
 def loopback() -> Iterator[None]:
-    """Let Ray's servers bind to 127.0.0.1; without this switch Ray takes an address of the network in its place."""
+    """Let Ray's servers bind to 127.0.0.1; without this switch Ray replaces it by a network address."""
     with replaced(ray_constants, "ENABLE_RAY_CLUSTER", False):
         yield
 
 
 @contextmanager
 def bare() -> Iterator[None]:
-    """Let Ray start without what nobody looks at here, in half the time: dashboard, autoscaler, collected logs."""
+    """Let Ray start without dashboard, autoscaler and log collection, which are unused here: half the start time."""
 
-    def nothing(*_: Any, **__: Any) -> None:
+    def ignore_call(*_: Any, **__: Any) -> None:
         return None
 
-    def missing() -> Exception:
-        return ImportError("a cluster of a driver's own has no dashboard")
+    def make_missing() -> Exception:
+        return ImportError("a local cluster has no dashboard")
 
     with ExitStack() as stack:
         for name in ("start_api_server", "start_monitor", "start_log_monitor"):
-            stack.enter_context(replaced(ray_node.Node, name, nothing))
-        stack.enter_context(replaced(ray_utils, "get_dashboard_dependency_error", missing))
+            stack.enter_context(replaced(ray_node.Node, name, ignore_call))
+        stack.enter_context(replaced(ray_utils, "get_dashboard_dependency_error", make_missing))
         yield
 
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Something of Ray's own with another value; what another version does not have stays away."""
+    """Replace an attribute of Ray for a while; do nothing where this version of Ray lacks it."""
     if not hasattr(owner, name):
         yield
         return
@@ -155,9 +155,10 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def own_signals() -> Iterator[Callable[[], None]]:
-    """Keep this process's handling of signals; yields what restores it, which is called at the end, too.
+    """Restore this process's signal handlers at the end; yield the function that restores them earlier.
 
-    Ray sets handlers of its own (its answer to SIGTERM is a crash) when it starts, and none when it ends.
+    Ray installs its own handlers when it starts, of which the one for SIGTERM crashes the process, and does not
+    remove them when it ends.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -175,7 +176,7 @@ def own_signals() -> Iterator[Callable[[], None]]:
 
 
 def shut_down(pids: list[int]) -> None:
-    """Leave the cluster; where Ray cannot, end its processes (`pids`) when this one ends."""
+    """Disconnect from the cluster; where Ray blocks, kill its processes (`pids`) when this process exits."""
     import psutil  # type: ignore[import-untyped]  # Ray brings it.
 
     deadline = time.monotonic() + SHUTDOWN_SECONDS
@@ -189,7 +190,7 @@ def shut_down(pids: list[int]) -> None:
     code = 130 if isinstance(sys.exc_info()[1], KeyboardInterrupt) else 1
 
     def end() -> None:
-        # Ray would end this process at once, too, when its raylet does.
+        # Killing the raylet makes Ray exit this process at once, so flush before.
         sys.stdout.flush()
         sys.stderr.flush()
         for pid in pids:

@@ -1,4 +1,4 @@
-"""How a simulation is laid out on Ray, as a user asks for it."""
+"""User options for a simulation on Ray."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from fnbandit.validation import Count, NotNegative, Positive, settings
+from fnbandit.config.fields import Count, NotNegative, Positive, settings
 
 
 @settings
 class Options:
-    """How a simulation runs on Ray."""
+    """Actors, resources and cluster of a simulation on Ray."""
 
     agents_per_actor: Count | Literal["auto"] = "auto"
-    """Agents in one actor; auto: as many as finish the study first, by N, the runs that wait and the CPUs."""
+    """Agents in one actor; auto: the fastest number for the study, from N, the waiting runs and the CPUs."""
     cpus_per_actor: NotNegative | Literal["auto"] = "auto"
-    """CPUs (fractions allowed) that Ray reserves for an actor; auto: one, or the share that fits where that is less."""
+    """CPUs (fractions allowed) that Ray reserves for an actor; auto: one, or the largest fraction that fits."""
     gpus_per_actor: NotNegative | Literal["auto"] = "auto"
-    """GPUs (fractions allowed) that Ray reserves for an actor; auto: with device=cuda one or the share that fits."""
+    """GPUs (fractions allowed) that Ray reserves for an actor; auto: with device=cuda one or a fraction that fits."""
     address: str | None = None
-    """A running cluster's address; without it RAY_ADDRESS, or else a cluster of this machine's own."""
+    """Address of a running cluster; default: RAY_ADDRESS, or a local cluster on this machine."""
     actor_timeout: Positive = 600.0
-    """Seconds after which an actor that does not answer is called stuck."""
+    """Seconds after which a silent actor counts as stuck."""
 
     @model_validator(mode="after")
     def _check_together(self) -> Options:

@@ -1,6 +1,7 @@
 """Federated neural bandits: FN-UCB (Dai et al., ICLR 2023), its variants, baselines and environments.
 
-What this package offers is imported when it is asked for, so that `import fnbandit.config` does not wait for torch.
+Public names are imported at their first use, so that `import fnbandit.config` does not import torch. Only this module
+of the package names layers above it, as strings that are imported at their first use.
 """
 
 from __future__ import annotations
@@ -10,34 +11,45 @@ import importlib.metadata
 import os
 from typing import TYPE_CHECKING, Any
 
+from fnbandit.hooks import HOOKS
+
 if TYPE_CHECKING:
     from fnbandit.algorithms.base import Group, Scored
     from fnbandit.config import Config
     from fnbandit.environments.base import Block, Environment
-    from fnbandit.records import find_runs, read_run
-    from fnbandit.results import Communication, Result
     from fnbandit.runs import simulate
-    from fnbandit.studies import StudyRecord, load, read_sweep
+    from fnbandit.simulation.results import Communication, Result
+    from fnbandit.storage.records import find_runs, read_run
+    from fnbandit.storage.studies import StudyRecord, load, read_sweep
+    from workflows.execution.study import Study
 
     __version__: str
 
-# Without this, the last bits of MKL's products depend on where in memory an operand starts, and so
-# on how many agents share a process. MKL reads it at its first call; it costs no measurable time.
+# Otherwise the last bits of MKL's products depend on the address of an operand, and so on the number
+# of agents in a process. MKL reads the variable at its first call; it costs no measurable time.
 os.environ.setdefault("MKL_CBWR", "AUTO")
 
+HOOKS.update(
+    run_on_ray="actors.run:RayRun",
+    watch="workflows.terminal.progress:show_progress",
+    save="fnbandit.storage.save:save",
+    plot="workflows.reporting.plot:plot",
+    plot_result="workflows.reporting.plot:plot_result",
+)
 HOMES = {
     "Block": "fnbandit.environments.base",
-    "Communication": "fnbandit.results",
+    "Communication": "fnbandit.simulation.results",
     "Config": "fnbandit.config",
     "Environment": "fnbandit.environments.base",
     "Group": "fnbandit.algorithms.base",
-    "Result": "fnbandit.results",
+    "Result": "fnbandit.simulation.results",
     "Scored": "fnbandit.algorithms.base",
-    "StudyRecord": "fnbandit.studies",
-    "find_runs": "fnbandit.records",
-    "load": "fnbandit.studies",
-    "read_run": "fnbandit.records",
-    "read_sweep": "fnbandit.studies",
+    "Study": "workflows.execution.study",
+    "StudyRecord": "fnbandit.storage.studies",
+    "find_runs": "fnbandit.storage.records",
+    "load": "fnbandit.storage.studies",
+    "read_run": "fnbandit.storage.records",
+    "read_sweep": "fnbandit.storage.studies",
     "simulate": "fnbandit.runs",
 }
 __all__ = [
@@ -48,6 +60,7 @@ __all__ = [
     "Group",
     "Result",
     "Scored",
+    "Study",
     "StudyRecord",
     "__version__",
     "find_runs",

@@ -12,42 +12,46 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from fnbandit.algorithms.base import resolve_device
-from fnbandit.assumptions import remarks
-from fnbandit.asynchronous import local_exchanges
-from fnbandit.capacity import check_local
-from fnbandit.checkpoints import CheckpointError, CheckpointStore, Due, Snapshot
-from fnbandit.clock import make_clock
 from fnbandit.config import Config
+from fnbandit.config.presets import THEORY_FIELDS
+from fnbandit.config.registry import resolve_part, unknown
+from fnbandit.core import Round, Segment
 from fnbandit.environments import Environment, as_environment, make_environment
-from fnbandit.fingerprints import fingerprint
-from fnbandit.network import TangentFeatures
-from fnbandit.presets import THEORY_FIELDS
-from fnbandit.registry import find, part_of, service, unknown
-from fnbandit.results import Result, Round, Segment, collect
-from fnbandit.rounds.server import Server
-from fnbandit.rounds.weights import make_weight
-from fnbandit.simulation import LocalCohort, one_thread, run_segments
-from fnbandit.state import State, loading, on_host
+from fnbandit.federation.alpha import make_alpha
+from fnbandit.federation.participation import make_participation
+from fnbandit.hooks import load_hook
+from fnbandit.networks.network import TangentFeatures
+from fnbandit.numerics.device import one_thread, resolve_device
+from fnbandit.numerics.state import State, loading, on_host
+from fnbandit.planning.capacity import check_local
+from fnbandit.simulation.clock import make_clock
+from fnbandit.simulation.loop import make_simulation
+from fnbandit.simulation.population import LocalPopulation
+from fnbandit.simulation.results import Result, collect
+from fnbandit.simulation.timeline import Timeline
+from fnbandit.storage.checkpoints import CheckpointError, CheckpointStore, Due, Snapshot
+from fnbandit.storage.fingerprints import fingerprint
 from fnbandit.theory import resolve
-from fnbandit.timeline import Timeline
+from fnbandit.theory.assumptions import remarks
 
 
 @dataclass(frozen=True)
 class Checkpointing:
-    """Where and how often to save; `location` is a directory or a URI."""
+    """Location and frequency of checkpoints."""
 
     location: str | None = None
+    """A directory or a URI; None saves nothing"""
     seconds: float = 60.0
+    """Seconds between two checkpoints; 0: by rounds only"""
     rounds: int = 0
-    """Also every so many rounds; 0: by time only"""
+    """Number of rounds after which a checkpoint is due earlier; 0: by time only"""
 
 
 log = logging.getLogger("fnbandit")
 
 
 class Run(ABC):
-    """One simulation. `environment` takes a user's own environment or reward function instead of a name."""
+    """One simulation. `environment` replaces `config.environment` by a user's own environment or reward function."""
 
     def __init__(
         self,
@@ -66,11 +70,11 @@ class Run(ABC):
         self._store = CheckpointStore(location) if location else None
         if self._store and not resume and not self._store.empty():
             raise CheckpointError(
-                f"checkpoint={location!r}: has checkpoints of an earlier run; resume it or go elsewhere"
+                f"checkpoint={location!r}: has checkpoints of an earlier run; resume it or use another location"
             )
         self._snapshot = self._store.latest() if self._store and resume else None
         if self._snapshot is not None:
-            if self._snapshot.config.replace(device=config.device) != resolved_like(config, self._snapshot.config):
+            if self._snapshot.config.replace(device=config.device) != resolve_like(config, self._snapshot.config):
                 raise CheckpointError(f"checkpoint={location!r}: belongs to another config")
             self.fingerprint.check(self._snapshot.fingerprint, config)
             self.config = self._snapshot.config.replace(device=config.device)
@@ -79,31 +83,32 @@ class Run(ABC):
         warning = precision_warning(self.config, self.environment)
         if warning:
             log.warning(warning)
-        if make_weight(self.config).analysed:
+        if make_alpha(self.config).covered_by_theorem:
             for line in remarks(self.config, self.environment):
                 log.warning("fnbandit: %s", line)
         self.clock = make_clock(self.config)
-        self._asynchronous = find("algorithm", self.config.algorithm).asynchronous
-        self._timeline = Timeline(self.clock) if self.clock.shown and not self._asynchronous else None
+        has_barrier = not resolve_part("algorithm", self.config.algorithm).traits.is_asynchronous
+        participation = make_participation(self.config)
+        self._timeline = Timeline(self.clock, participation) if self.clock.shown and has_barrier else None
         self._rounds: list[Round] = []
-        self._weight: list[np.ndarray] = []
+        self._alpha: list[np.ndarray] = []
         self._held: list[Round] = []
-        """Exchanges that came with iterations delivered before"""
+        """Rounds whose iterations have been delivered already"""
         self._delivered = 0
 
     @abstractmethod
     def segments(self) -> Iterator[Segment]:
-        """Every segment from the first iteration on, each once; a resumed run's earlier ones come at once."""
+        """Yield every segment once, from the first iteration on; a resumed run replays its saved segments first."""
 
     device: str
-    """Where the agents compute; known for sure once a run is under way"""
+    """Device on which the agents compute; final once the run has started"""
 
     @property
     @abstractmethod
     def layout(self) -> str:
-        """How the agents sit."""
+        """Description of the processes that hold the agents."""
 
-    def _restored(self) -> Iterator[Segment]:
+    def _replay_snapshot(self) -> Iterator[Segment]:
         if self._snapshot is not None:
             for segment in self._snapshot.segments():
                 yield self._deliver(segment)
@@ -111,21 +116,21 @@ class Run(ABC):
     def _deliver(self, segment: Segment) -> Segment:
         self._delivered = segment.end
         if self._timeline is not None:
-            segment = self._timeline.timed(segment)
-        self._weight.append(segment.trace.weight)
+            segment = self._timeline.add_times(segment)
+        self._alpha.append(segment.trace.alpha)
         self._rounds += segment.rounds
         return segment
 
-    def _unknown_events(self, segment: Segment) -> Segment:
-        """A segment with those exchanges of single agents only that have not been delivered.
+    def _deliver_new(self, segment: Segment) -> Iterator[Segment]:
+        """Yield the iterations and rounds of a segment that have not been delivered yet.
 
-        After a fault agents may run ahead otherwise than before: the same exchanges come with other iterations.
+        After a fault, agents may run ahead by other amounts: segments may then pair the same rounds with other
+        iterations.
         """
-        self._held += segment.events[max(0, len(self._rounds) + len(self._held) - segment.before) :]
-        if not self._asynchronous or segment.end <= self._delivered:
-            return segment
-        held, self._held = self._held, []
-        return replace(segment, events=tuple(held))
+        self._held += segment.rounds[max(0, len(self._rounds) + len(self._held) - segment.before) :]
+        if segment.end > self._delivered:
+            held, self._held = self._held, []
+            yield self._deliver(replace(segment.after(self._delivered), rounds=tuple(held)))
 
     def _save(self, iteration: int, agents: State, server: State) -> None:
         if self._store is None:
@@ -136,22 +141,17 @@ class Run(ABC):
             iteration=iteration,
             agents=agents,
             server=server,
-            weight=np.concatenate(self._weight)[:iteration],
-            rounds=self._rounds_until(iteration, server),
+            alpha=np.concatenate(self._alpha)[:iteration],
+            rounds=(self._rounds + self._held)[: int(server.get("rounds", 0))],
         )
-        # A store that is down for a while costs no run: lost actors go on from what this process has in its memory.
+        # An unreachable store does not fail the run: replaced actors continue from the snapshot in this process.
         try:
             self._store.save(self._snapshot)
         except (OSError, pa.ArrowException) as error:
-            log.warning("fnbandit: %s; the run goes on without this one", self._store.trouble(error))
-
-    def _rounds_until(self, iteration: int, server: State) -> list[Round]:
-        if self._asynchronous:
-            return (self._rounds + self._held)[: int(server["exchanges"])]
-        return [record for record in self._rounds if record.iteration <= iteration]
+            log.warning("fnbandit: %s; the run continues without this checkpoint", self._store.trouble(error))
 
     def clear(self) -> None:
-        """Forget the checkpoints of a run that is finished."""
+        """Delete the checkpoints of a finished run."""
         if self._store is not None:
             try:
                 self._store.clear()
@@ -163,49 +163,44 @@ class Run(ABC):
         return 0 if self._snapshot is None else self._snapshot.iteration
 
     def result(self) -> Result:
-        """Run to the end and collect everything."""
+        """Run to the end and return all iterations and rounds."""
         return collect(self.config, self.segments())
 
 
 def name_of(environment: Any) -> str:
-    """What a config says of a user's own environment: "module:name" of its class or function."""
+    """Return the config's name for a user's own environment: "module:name" of its class or function."""
     named = environment if hasattr(environment, "__qualname__") else type(environment)
     return f"{named.__module__}:{named.__qualname__}"
 
 
-def resolved_like(config: Config, resolved: Config) -> Config:
-    """The config with its 'theory' fields as a checkpoint has resolved them."""
+def resolve_like(config: Config, resolved: Config) -> Config:
+    """Return the config with its 'theory' fields as in a resolved config, that of a checkpoint."""
     names = [name for name in THEORY_FIELDS if getattr(config, name) == "theory"]
     return config.replace(**{name: getattr(resolved, name) for name in names})
 
 
 def precision_warning(config: Config, environment: Environment) -> str | None:
-    """One line where single precision may not tell small eigenvalues of V_last from none.
+    """Return a one-line warning where single precision may lose the small eigenvalues of V_last; else None.
 
-    V_last's eigenvalues lie between lambda and about lambda + N T ||g||^2; beyond a ratio of 1e7 the smallest drown in
-    the rounding of the largest.
+    The eigenvalues lie between lambda and about lambda + N T ||g||^2; beyond a ratio of 1e7 the smallest are less than
+    the rounding error of the largest.
     """
     if config.statistics_dtype == "float64":
         return None
     points = torch.from_numpy(environment.domain(64))
-    if "width" in part_of("algorithm", config.algorithm).fields:
+    if resolve_part("algorithm", config.algorithm).traits.has_network:
         points = TangentFeatures(config, environment.dim, points)(points[None])[0]
     ratio = config.agents * config.horizon * float(points.square().sum(1).mean()) / config.number("regularization")
     if ratio < 1e7:
         return None
     return (
         f"fnbandit: statistics_dtype=float32: V may span a factor of {ratio:.1g} (N T ||g||^2 / lambda), "
-        "more than single precision tells apart; float64 is safe"
+        "more than single precision resolves; float64 is safe"
     )
 
 
-def can_save(segment: Segment, config: Config, server: Server | None) -> bool:
-    """Whether a simulation's state can be saved after a segment."""
-    return (segment.round is not None or server is None) and segment.end < config.horizon
-
-
 class LocalRun(Run):
-    """A simulation in this process, the agents in `groups` groups (the same bits for any number)."""
+    """A simulation in this process, with the agents in `groups` groups; their number does not change the bits."""
 
     layout = "in one process"
 
@@ -217,37 +212,19 @@ class LocalRun(Run):
     def segments(self) -> Iterator[Segment]:
         check_local(self.config, self.environment)
         with one_thread():
-            if self._asynchronous:
-                yield from self._exchanges()
-                return
-            cohort = LocalCohort(self.config, self.environment, self._groups)
-            server = None if cohort.shared is None else Server(self.config, cohort.shared)
+            population = LocalPopulation(self.config, self.environment, self.clock, self._groups)
+            simulation = make_simulation(self.config, self.clock, population)
             if self._snapshot is not None:
                 with loading():
-                    if server is not None:
-                        server.load(self._snapshot.server)
-                    cohort.load(self._snapshot.iteration, self._snapshot.agents)
-            yield from self._restored()
+                    simulation.load(self._snapshot.iteration, self._snapshot.server)
+                    population.load(self._snapshot.iteration, self._snapshot.agents)
+            yield from self._replay_snapshot()
             due = Due(self.checkpointing.seconds, self.checkpointing.rounds)
-            for segment in run_segments(self.config, cohort, server, self._start):
+            for segment in simulation.segments():
                 yield self._deliver(segment)
-                if self._store and can_save(segment, self.config, server) and due.now():
-                    self._save(segment.end, on_host(cohort.state()), on_host(server.state()) if server else {})
-
-    def _exchanges(self) -> Iterator[Segment]:
-        hosts, exchanges = local_exchanges(self.config, self.environment, self.clock, self._groups)
-        if self._snapshot is not None:
-            with loading():
-                exchanges.load(self._snapshot.iteration, self._snapshot.server)
-                for host in hosts.hosts:
-                    host.load(self._snapshot.iteration, self._snapshot.agents)
-        yield from self._restored()
-        due = Due(self.checkpointing.seconds, self.checkpointing.rounds)
-        for segment in exchanges.segments(hosts):
-            yield self._deliver(segment)
-            if self._store and segment.end < self.config.horizon and due.now():
-                agents, server = exchanges.states(hosts)
-                self._save(segment.end, on_host(agents), on_host(server))
+                if self._store and segment.is_boundary and segment.end < self.config.horizon and due.now():
+                    agents, server = simulation.state()
+                    self._save(segment.end, on_host(agents), on_host(server))
 
 
 def simulate(
@@ -257,14 +234,14 @@ def simulate(
     engine: Literal["local", "ray"] = "local",
     progress: bool = False,
 ) -> Result:
-    """Run a whole simulation: in this process, or with engine="ray" in actors, with the same bits.
+    """Run a whole simulation in this process or, with engine="ray", in actors; both give the same bits.
 
-    `environment` takes an own task in place of `config.environment`: an object with arms, dim, block and
-    domain (`fnbandit.environments.Environment`), or a reward function h(x) for rows x on the unit sphere:
+    `environment` replaces `config.environment` by your own task: an object with arms, dim, block and domain
+    (`fnbandit.environments.Environment`), or a reward function h(x) for rows x on the unit sphere:
 
         simulate(Config(agents=4, horizon=100), environment=lambda x: x[:, 0] ** 2)
 
-    With `progress` a line on standard error says how far it is.
+    `progress` shows a progress line on standard error. `groups` splits the agents of engine="local" into groups.
     """
     run: Run
     if engine == "local":
@@ -272,8 +249,8 @@ def simulate(
     elif engine != "ray":
         raise ValueError(unknown("engine", engine, ("local", "ray")))
     elif groups != 1:
-        raise ValueError(f"groups={groups}: is for engine='local'; on Ray the layout decides")
+        raise ValueError(f"groups={groups}: only engine='local' accepts it; on Ray the layout sets the groups")
     else:
-        run = service("ray")(config, environment=environment)
-    segments = service("watched")(run.config, run.segments()) if progress else run.segments()
+        run = load_hook("run_on_ray")(config, environment=environment)
+    segments = load_hook("watch")(run.config, run.segments()) if progress else run.segments()
     return collect(run.config, segments)

@@ -5,17 +5,24 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+TESTS = Path(__file__).parent
+FOLDERS = [
+    str(TESTS),
+    *(str(path) for path in sorted(TESTS.rglob("*")) if path.is_dir() and path.name != "__pycache__"),
+]
+"""Folders whose modules tests and Ray workers import by their bare names"""
+sys.path[:0] = FOLDERS
 
-LATE = ("test_checkpoints", "test_actors", "test_workflows")
-"""Files that run after all others, in this order."""
+LATE = ("storage", "actors", "workflows")
+"""Folders that run after all others, in this order."""
 
 
 def pytest_collection_modifyitems(items):
-    """The science first, then checkpoints, actors and workflows."""
+    """Run the science first, then storage, actors and workflows."""
 
     def place(item):
-        return next((i for i, name in enumerate(LATE, 1) if item.path.name.startswith(name)), 0)
+        folder = item.path.relative_to(TESTS).parts[0]
+        return LATE.index(folder) + 1 if folder in LATE else 0
 
     items.sort(key=place)
 
@@ -23,7 +30,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def one_torch_thread():
     """What is compared bit by bit runs as simulations run: on one thread."""
-    from fnbandit.simulation import one_thread
+    from fnbandit.numerics.device import one_thread
 
     with one_thread():
         yield
@@ -35,7 +42,7 @@ def ray_cluster():
     # Without it Ray writes a token into the user's home.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     # Reward functions of test modules are imported in workers, too.
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    os.environ["PYTHONPATH"] = os.pathsep.join([*FOLDERS, os.environ.get("PYTHONPATH", "")])
     import ray
 
     from actors.cluster import bare

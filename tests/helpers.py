@@ -10,16 +10,33 @@ import torch
 
 from fnbandit import Config
 from fnbandit.algorithms.fn_ucb import FNUCB
-from fnbandit.checkpoints import FOLDER
+from fnbandit.config.registry import build
 from fnbandit.environments import make_environment
-from fnbandit.network import Network
-from fnbandit.rounds.server import Server
+from fnbandit.federation.server import BarrierServer
+from fnbandit.networks.network import Network
+from fnbandit.numerics.device import one_thread
 from fnbandit.runs import Checkpointing, LocalRun
-from fnbandit.simulation import LocalCohort, one_thread, run_segments
+from fnbandit.simulation.clock import make_clock
+from fnbandit.simulation.loop import make_simulation
+from fnbandit.simulation.population import LocalPopulation
+from fnbandit.storage.checkpoints import CHECKPOINT_FOLDER
 
 LIKE = torch.empty(0, dtype=torch.float64)
 EVERY_ROUND = {"seconds": 0.0, "rounds": 1}
 """Checkpoints after every segment that can have one"""
+
+PLAIN = {
+    "agents": 8, "regularization": 0.1, "exploration_global": 0.1, "exploration_local": 0.1, "weight": "ramp",
+    "ramp": 100, "trigger": "always", "training_optimizer": "gd", "training_steps": 30, "training_subsample": 0.0,
+    "training_rate": 0.1, "training_schedule": "constant", "training_fade": 0.0, "training_decay": "lambda",
+    "training_start": "aggregate", "reward_unit": "one",
+}  # fmt: skip
+"""Gradient descent and a ramp, without what the tuned defaults add to the paper's algorithm"""
+
+
+def plain(**settings) -> Config:
+    """A config with PLAIN's values where `settings` has none."""
+    return Config(**PLAIN | settings)
 
 
 def rows(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -45,26 +62,41 @@ def run_with_scores(config: Config, groups: int = 1, monkeypatch=None):
 
     monkeypatch.setattr(FNUCB, "scores", recording)
     with one_thread():
-        cohort = LocalCohort(config, make_environment(config), groups)
-        segments = list(run_segments(config, cohort, Server(config, cohort.shared)))
-    starts = [group.agents.start for group in cohort.groups]
+        population = LocalPopulation(config, make_environment(config), make_clock(config), groups)
+        segments = list(make_simulation(config, make_clock(config), population).segments())
+    starts = [batch.agents.start for batch in population.batches]
     scores = np.stack([np.concatenate([seen[t, start] for start in starts]) for t in range(1, config.horizon + 1)])
     return segments, scores
 
 
-def communicate(group, server):
-    """A round of the one group that there is: its upload, and the server's broadcast."""
+def make_group(config, environment, agents, replica=None):
+    """The agents of a config's algorithm in one group."""
+    return build("algorithm", config.algorithm, config, environment, agents, replica)
+
+
+def settle(group, iteration):
+    """Bring a group to the iteration of a round; its upload."""
+    group.rewind(iteration)
     group.train()
-    upload = group.shared.summed(group.iteration, group.agents, group.upload())
-    broadcast = server.aggregate(group.iteration, [upload])
-    group.shared.apply(broadcast, own=group.agents)
+    return group.replica.reduce(group.upload())
+
+
+def communicate(group, server=None):
+    """A round of the one group that there is: its upload, and the server's download."""
+    server = server or BarrierServer(group.config, group.replica)
+    upload = settle(group, group.iteration)
+    download = server.exchange([upload])
+    while not download.is_last:
+        group.replica.apply([download], own=group.agents)
+        download = server.exchange([group.replica.reduce(group.exchange(download))])
+    group.replica.apply([download], own=group.agents)
     group.start_epoch()
-    return upload, broadcast
+    return upload, download
 
 
 def assert_same(one, other):
     """The same bits in all that a simulation gives."""
-    for name in ("arms", "rewards", "regret", "weight"):
+    for name in ("arms", "rewards", "regret", "alpha"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
     assert one.rounds == other.rounds
     # As text, because without training a round's loss is NaN; a float's text has all its bits.
@@ -95,12 +127,12 @@ def interrupt(config, directory, segments):
 
 def steps(directory):
     """The iterations of a directory's checkpoints."""
-    return sorted(int(path.name.removeprefix("step-")) for path in (Path(directory) / FOLDER).glob("step-*"))
+    return sorted(int(path.name.removeprefix("step-")) for path in (Path(directory) / CHECKPOINT_FOLDER).glob("step-*"))
 
 
 def folder(directory, step):
     """Where the checkpoint of an iteration is."""
-    return directory / FOLDER / f"step-{step:09d}"
+    return directory / CHECKPOINT_FOLDER / f"step-{step:09d}"
 
 
 def gone(pids):
@@ -113,7 +145,7 @@ def gone(pids):
 
 def assert_records_equal(one, other, count):
     """The same runs in two folders of a study, with the same rows."""
-    from fnbandit.records import find_runs, read_run
+    from fnbandit.storage.records import find_runs, read_run
 
     runs = [path.relative_to(one) for path in find_runs(one)]
     assert len(runs) == count

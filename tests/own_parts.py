@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import torch
 
 from fnbandit import Block, Group, Scored
-from fnbandit.rounds.aggregation import Aggregation
-from fnbandit.rounds.channels import Exact
-from fnbandit.rounds.triggers import Trigger
-from fnbandit.rounds.weights import Weight
+from fnbandit.algorithms.fn_ucb import FNUCB
+from fnbandit.algorithms.fn_ucb_async import FNUCBAsynchronous
+from fnbandit.federation.aggregation import Aggregation
+from fnbandit.federation.alpha import AlphaRule
+from fnbandit.federation.channels import Channel
+from fnbandit.federation.triggers import Trigger
 
 
 class MeanReward(Group):
@@ -20,8 +24,8 @@ class MeanReward(Group):
         self.sums = self.like.new_zeros(len(agents), environment.arms)
         self.counts = torch.zeros_like(self.sums)
 
-    def saved(self):
-        return super().saved() | {"sums": None, "counts": None}
+    def list_state(self):
+        return super().list_state() | {"sums": None, "counts": None}
 
     def scores(self, iteration, contexts):
         return Scored(torch.where(self.counts > 0, self.sums / self.counts.clamp(min=1), torch.inf))
@@ -31,6 +35,14 @@ class MeanReward(Group):
         self.counts[self.index, arms] += 1
 
 
+class OwnFNUCB(FNUCB):
+    """FN-UCB under a name that the registry does not know."""
+
+
+class OwnAsynchronous(FNUCBAsynchronous):
+    """Asynchronous FN-UCB under a name that the registry does not know."""
+
+
 class PrimeTrigger(Trigger):
     measures = False
 
@@ -38,7 +50,7 @@ class PrimeTrigger(Trigger):
         return next(n for n in range(last_round + 1, 10**6) if n > 1 and all(n % d for d in range(2, n)))
 
 
-class HalfWeight(Weight):
+class HalfWeight(AlphaRule):
     def at(self, iteration, last_round, broadcast):
         return 0.5
 
@@ -48,10 +60,9 @@ class FirstAgent(Aggregation):
         return values[0]
 
 
-class Free(Exact):
-    def up(self, contents, rows):
-        size = super().up(contents, rows)
-        return type(size)(size.numbers, 0)
+class Free(Channel):
+    def resize_upload(self, sizes, contents, rows):
+        return dataclasses.replace(sizes, real_bits=0, network_bits=0, scalar_bits=0)
 
 
 class TwoArms:
@@ -73,3 +84,23 @@ class TwoArms:
 
 def first_coordinate(x):
     return x[:, 0]
+
+
+class Feedback(Channel):
+    """Rounds theta_i to tenths and adds the rounding error of the last upload to the next one."""
+
+    def __init__(self, config, parameters, lift):
+        super().__init__(config, parameters, lift)
+        self._errors = None
+
+    def send(self, upload, known):
+        wanted = upload.theta if self._errors is None else upload.theta + self._errors
+        sent = (wanted * 10).round() / 10
+        self._errors = wanted - sent
+        return dataclasses.replace(upload, theta=sent)
+
+    def state(self):
+        return {} if self._errors is None else {"errors": self._errors}
+
+    def load(self, state):
+        self._errors = state.get("errors")

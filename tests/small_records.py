@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from helpers import plain
 
-from fnbandit import Config
-from fnbandit.records import ROUNDS, TRACE, RunRecord
+from fnbandit.storage.records import ROUND_SCHEMA, TRACE_SCHEMA, RunRecord
 
 
 def record(
@@ -25,7 +25,7 @@ def record(
     """A run with this regret [iterations, agents], rounds in these iterations, and these seconds, as regret."""
     regret = np.array(regret, dtype=float)
     iterations, agents = regret.shape
-    config = Config(agents=agents, horizon=max(1, iterations), **fields)
+    config = plain(agents=agents, horizon=max(1, iterations), **fields)
     numbers = np.arange(1, iterations + 1, dtype=np.int32)
     weights = np.broadcast_to(weight, iterations)
     if mean:
@@ -36,7 +36,7 @@ def record(
         regret_rows = regret.ravel()
         columns = [np.repeat(numbers, agents), each, each, regret_rows, regret_rows, np.repeat(weights, agents)]
         seconds = [None] * regret.size if time is None else np.array(time, dtype=float).ravel()
-    arrays = [pa.array(column, field.type) for column, field in zip([*columns, seconds], TRACE, strict=True)]
+    arrays = [pa.array(column, field.type) for column, field in zip([*columns, seconds], TRACE_SCHEMA, strict=True)]
     lengths = np.diff([0, *rounds])
     rows = [{"iteration": end, "epoch_length": int(length)} for end, length in zip(rounds, lengths, strict=True)]
     summary = {
@@ -51,5 +51,8 @@ def record(
         "bytes_down": 2000 * agents * len(rounds),
     }
     return RunRecord(
-        Path("nowhere"), summary, pa.Table.from_arrays(arrays, schema=TRACE), pa.Table.from_pylist(rows, ROUNDS)
+        Path("nowhere"),
+        summary,
+        pa.Table.from_arrays(arrays, schema=TRACE_SCHEMA),
+        pa.Table.from_pylist(rows, ROUND_SCHEMA),
     )

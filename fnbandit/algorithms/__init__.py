@@ -1,1 +1,1 @@
-"""What agents can run, one file per algorithm: a subclass of `base.Group`, and a line in the registry."""
+"""Algorithms, one file each: a subclass of `base.Group`, and a line in the registry."""

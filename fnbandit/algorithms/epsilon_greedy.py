@@ -1,4 +1,4 @@
-"""Neural epsilon-greedy: a network's best guess, now and then a random arm."""
+"""Neural epsilon-greedy: the arm that a network predicts to be best, or with probability epsilon a random one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import Tensor
 
 from fnbandit.algorithms.base import Scored
 from fnbandit.algorithms.neural import NetworkLearners
-from fnbandit.randomness import Purpose, uniforms
+from fnbandit.numerics.randomness import Purpose, uniforms
 
 
 class NeuralEpsilonGreedy(NetworkLearners):
-    """n independent learners: the arm with the largest f(x; theta), with probability epsilon a uniform one."""
+    """n independent learners: the arm with the largest f(x; theta), or with probability epsilon a uniform one."""
 
     def scores(self, iteration: int, contexts: Tensor) -> Scored:
         arms = contexts.shape[1]

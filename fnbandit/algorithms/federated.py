@@ -1,53 +1,56 @@
-"""The part of Algorithm 1 that all algorithms with rounds have in common: UCB^a, the trigger, the statistics."""
+"""The part of Algorithm 1 that all algorithms with rounds at a barrier share: UCB^a, the trigger, the statistics."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from fnbandit.algorithms.base import Group, Scored
-from fnbandit.algorithms.confidence import global_bound
+from fnbandit.algorithms.bounds import global_bound
+from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
+from fnbandit.core import Download, Upload
 from fnbandit.covariance import Evaluation, matrices
 from fnbandit.environments import Environment
-from fnbandit.memory import Memory, precisions
-from fnbandit.rounds.messages import Upload
-from fnbandit.rounds.shared import Shared
-from fnbandit.state import State
+from fnbandit.federation.channels import Chain
+from fnbandit.federation.replica import Replica
+from fnbandit.numerics.memory import Memory, precisions
+from fnbandit.numerics.state import State
 
 LOOKS_ON_ACCELERATOR = 8
-"""Iterations between two looks at the trigger where looking means waiting for a device."""
+"""Iterations between two tests of the trigger on an accelerator, where each test waits for the device"""
 
 
-class Seen(NamedTuple):
-    """What agents have found of an iteration's contexts before they chose."""
+class ContextEvaluation(NamedTuple):
+    """Values that agents compute for the contexts of an iteration before they choose."""
 
     features: Tensor
     """[n, arms, p]"""
     found: Evaluation | None
-    """What V-bar says of them, if it matters"""
+    """Mean and variance by V-bar; None where UCB^a has no effect"""
     prediction: Tensor | None = None
-    """What a network says of them, [n, arms], if it was asked"""
+    """Predictions of the network, [n, arms]; None where they are not needed"""
 
 
 class FederatedGroup(Group):
     """n agents that run UCB^a on shared features and communicate: advance, rewind, upload, start the next epoch.
 
-    Inside an epoch the agents touch nothing but their own rows, so that they can run ahead of
-    other groups and come back.
+    Inside an epoch agents change only their own rows, so that they can run ahead of other groups and go back.
     """
 
-    communicates = True
+    traits = Traits(schedule="barrier")
 
-    def __init__(self, config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> None:
-        super().__init__(config, environment, agents, shared)
-        made = shared or self.make_shared(config, environment, self.like)
+    def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
+        super().__init__(config, environment, agents, replica)
+        made = replica or self.make_replica(config, environment, self.like)
         assert made is not None
-        self.shared: Shared = made
+        self.replica: Replica = made
+        self.chain = Chain(config, made.parameters, made.lift)
         self._global_scale = config.number("exploration_global") * config.number("regularization") ** 0.5
-        self.epoch = self.shared.estimate.epoch(len(agents))
+        self.epoch = self.replica.estimate.epoch(len(agents))
         self._looks = 1 if self.device.type == "cpu" else LOOKS_ON_ACCELERATOR
 
     @classmethod
@@ -61,42 +64,44 @@ class FederatedGroup(Group):
         self.start_epoch()
 
     def needs_global(self, iteration: int) -> bool:
-        """Whether V_last and UCB^a still matter in an iteration or after it; if not, they are left alone."""
+        """Return True where V_last and UCB^a have an effect in an iteration or after it; else they are not updated."""
         return True
 
     # Alg. 1, lines 4-7
 
     def scores(self, iteration: int, contexts: Tensor) -> Scored:
-        seen = self.look(iteration, contexts)
-        assert seen.found is not None
-        return Scored(self.global_bound(seen.found), seen)
+        evaluation = self.look(iteration, contexts)
+        assert evaluation.found is not None
+        return Scored(self.global_bound(evaluation.found), evaluation)
 
-    def look(self, iteration: int, contexts: Tensor) -> Seen:
-        """Features and, where it matters, V-bar's mean and variance of contexts [n, arms, dim]."""
-        x = self.shared.lift(contexts)
-        return Seen(x, self.epoch.evaluate(x) if self.needs_global(iteration) else None)
+    def look(self, iteration: int, contexts: Tensor) -> ContextEvaluation:
+        """Return features of contexts [n, arms, dim] and, where UCB^a has an effect, mean and variance by V-bar."""
+        x = self.replica.lift(contexts)
+        return ContextEvaluation(x, self.epoch.evaluate(x) if self.needs_global(iteration) else None)
 
     def global_bound(self, found: Evaluation) -> Tensor:
-        """UCB^a [n, arms] (line 5)."""
-        return global_bound(found.mean, found.variance, self._global_scale, self.shared.estimate.inflated)
+        """Return UCB^a [n, arms] (line 5)."""
+        return global_bound(found.mean, found.variance, self._global_scale, self.replica.estimate.inflated)
 
     # Alg. 1, lines 8-10
 
-    def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Seen) -> None:
+    def learn(
+        self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: ContextEvaluation
+    ) -> None:
         self.epoch.append(evidence.features, contexts, arms, rewards, evidence.found)
 
     # Alg. 1, lines 11-13
 
     def measure(self) -> Tensor:
-        """What the trigger measures of every agent, [n]; NaN where nothing depends on it any more."""
+        """Return the trigger's measure of every agent, [n]; NaN where V_last is no longer updated."""
         if not self.needs_global(self.iteration):
             return torch.full_like(self.rewards[:, 0], torch.nan)
-        return self.shared.trigger.measure(self.epoch, self.shared.moment(self.iteration))
+        return self.replica.trigger.measure(self.epoch, self.replica.counters(self.iteration))
 
     def advance(self, limit: int) -> bool:
-        """Run to iteration `limit`, or to the first trigger of any of these agents; whether one fired."""
-        trigger = self.shared.trigger
-        known = trigger.next_round(self.shared.last_round)
+        """Run to iteration `limit`, or to the first trigger of any of these agents; return True where one fired."""
+        trigger = self.replica.trigger
+        known = trigger.next_round(self.replica.last_round)
         if known is not None:
             super().advance(min(limit, known))
             return self.iteration == known
@@ -113,37 +118,78 @@ class FederatedGroup(Group):
         return False
 
     def rewind(self, iteration: int) -> None:
-        """Go back to an iteration of this epoch, as if the later ones had not been."""
-        exact = self.epoch.truncate(iteration - self.shared.last_round)
+        """Go back to an iteration of this epoch, and undo the later ones."""
+        exact = self.epoch.truncate(iteration - self.replica.last_round)
         self.iteration = iteration
         if exact:
             return
         self.epoch.start()
-        for t in range(self.shared.last_round + 1, iteration + 1):
+        for t in range(self.replica.last_round + 1, iteration + 1):
             contexts = self.stream.contexts(t)
-            seen = self.look(t, contexts)
-            self.epoch.append(seen.features, contexts, self.arms[:, t - 1], self.rewards[:, t - 1], seen.found)
+            features, found, _ = self.look(t, contexts)
+            self.epoch.append(features, contexts, self.arms[:, t - 1], self.rewards[:, t - 1], found)
 
     # Alg. 1, lines 14-18
 
     def train(self) -> None:
-        """What agents do before they upload (line 14)."""
+        """Train networks before an upload (line 14). The base class only frees memory of the epoch for the round."""
         self.epoch.release()
 
     def upload(self) -> Upload:
-        """Tell the server what is new (line 16)."""
-        t, channel = self.iteration, self.shared.channel
-        measure = self.measure()
-        rows = channel.rows(self.agents, t, self.epoch.news())
-        if not self.needs_global(t + 1):
-            return self.complete(Upload(measure, None, None), rows)
-        moments = self.epoch.moments(self.rewards[:, self.shared.last_round : t])
-        return self.complete(Upload(measure, rows, channel.moments(self.agents, t, moments)), rows)
+        """Return the upload of a round's first exchange (line 16)."""
+        t, last, chain = self.iteration, self.replica.last_round, self.chain
+        needed, present = self.needs_global(t + 1), self.present
+        moments = self.epoch.moments(self.rewards[:, last:t]) if needed else None
+        update = self.epoch.update(as_features=present is not None)
+        if present is not None:
+            update, moments = _mask(update, present), None if moments is None else _mask(moments, present)
+        upload = Upload(self.agents, t, last, self.measure(), update, moments)
+        upload = self.complete(chain.send_statistics(upload))
+        self._carry(present)
+        return self.send(upload if needed else replace(upload, covariance=None))
 
-    def complete(self, upload: Upload, rows: Tensor) -> Upload:
-        """An upload with what an algorithm sends beside W_new and B_new; `rows` is W_new as the server sees it."""
+    def send(self, upload: Upload) -> Upload:
+        """Pass an upload through the chain of channels; agents that do not take part send no network."""
+        upload, present = self.chain.send(upload, self.replica.theta), self.present
+        if present is None or not isinstance(upload.theta, Tensor):
+            return upload
+        return replace(upload, theta=_mask(upload.theta, present))
+
+    @property
+    def present(self) -> Tensor | None:
+        """1 for agents of the group that take part in the present round, else 0, [n]; None where all always do."""
+        if not self.replica.participation.is_partial:
+            return None
+        chosen = self.replica.participants(self.iteration)[self.agents.start : self.agents.stop]
+        return torch.from_numpy(chosen).to(self.like)
+
+    def _carry(self, present: Tensor | None) -> None:
+        """Let absent agents keep their rows for the next epoch."""
+        if present is None:
+            return
+        t, replica = self.iteration, self.replica
+        since = replica.since.copy()
+        since[replica.participants(t)] = t
+        slots = t - int(since.min())
+        self.epoch.carry(1 - present, slots, self.rewards[:, t - slots : t])
+
+    def complete(self, upload: Upload) -> Upload:
+        """Return the upload with the algorithm's further fields; W_new and B_new have passed the channels."""
         return upload
 
+    def exchange(self, download: Download) -> Upload:
+        """Answer a download that does not end its round; the replica has already applied it."""
+        raise NotImplementedError
+
+    def list_state(self) -> dict[str, int | None]:
+        names = super().list_state() | {"chain": None}
+        return names | {"epoch": None} if self.replica.participation.is_partial else names
+
     def start_epoch(self) -> None:
-        """Begin an epoch with the shared statistics as they are (line 18)."""
+        """Start an epoch with the replica's statistics (line 18)."""
         self.epoch.start()
+
+
+def _mask(values: Tensor, present: Tensor) -> Tensor:
+    """Return values [n, ..] with zeros for agents that do not take part: `present` [n] is 0."""
+    return values * present.view(-1, *[1] * (values.ndim - 1)).to(values)

@@ -8,25 +8,26 @@ from torch import Tensor
 
 from fnbandit.algorithms.asynchronous import AsynchronousGroup, Outlook
 from fnbandit.algorithms.base import Scored
+from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
 from fnbandit.environments import Environment
-from fnbandit.rounds.exchange import Statistics
-from fnbandit.rounds.messages import Contents
+from fnbandit.federation.first_come import VersionedReplica
+from fnbandit.federation.messages import Contents
 
 
 class FedLinUCB(AsynchronousGroup):
-    """FedLinUCB (He et al. 2022, Alg. 1) on raw contexts: choices by what was downloaded alone.
+    """FedLinUCB (He et al. 2022, Alg. 1) on raw contexts: an agent chooses by its last download alone.
 
     An agent pulls argmax <x, theta> + beta ||x||_{V^-1} with the V and theta = V^-1 b of its last download, and
-    exchanges with the server when its own rows since have made det(V + W_new) more than 1 + gamma times det V.
+    uploads when its own rows since then raise det(V + W_new) above 1 + gamma times det V.
     """
 
-    learns_on = "contexts"
+    traits = Traits(schedule="first-come", features="context")
 
     @classmethod
-    def make_statistics(cls, config: Config, environment: Environment, like: Tensor) -> Statistics:
+    def make_replica(cls, config: Config, environment: Environment, like: Tensor) -> VersionedReplica:
         both_ways = Contents(covariances=1, vectors=1)
-        return Statistics(config, lambda contexts: contexts, environment.dim, like, (both_ways, both_ways))
+        return VersionedReplica(config, lambda contexts: contexts, environment.dim, like, (both_ways, both_ways))
 
     def score_ahead(self, outlook: Outlook, index: Tensor, mean: Tensor, variance: Tensor) -> None:
         self.ahead[index] = (mean + self._scale * variance.sqrt()).unflatten(1, self.ahead.shape[1:])

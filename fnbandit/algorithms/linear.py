@@ -5,41 +5,42 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fnbandit.algorithms.base import Group, Scored
 from fnbandit.algorithms.sampling import Normals, joint_sample
+from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
 from fnbandit.covariance.full import Full
 from fnbandit.environments import Environment
-from fnbandit.memory import Memory, precisions
-from fnbandit.rounds.shared import Shared
+from fnbandit.federation.replica import Replica
+from fnbandit.numerics.memory import Memory, precisions
+from fnbandit.numerics.products import multiply
 
 
 class LinearGroup(Group):
     """n independent learners with V = lambda I + sum x x^T and theta = V^-1 sum y x."""
 
-    learns_on = "contexts"
+    traits = Traits(features="context")
 
-    def __init__(self, config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> None:
-        super().__init__(config, environment, agents, shared)
+    def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
+        super().__init__(config, environment, agents, replica)
         regularization = config.number("regularization")
         self._scale = config.number("exploration_global") * regularization**0.5
         self._covariance = Full(len(agents), environment.dim, regularization, self.like)
         self._moments = self.like.new_zeros(len(agents), 1, environment.dim)
 
-    def saved(self) -> dict[str, int | None]:
-        return super().saved() | {"_covariance": None, "_moments": None}
+    def list_state(self) -> dict[str, int | None]:
+        return super().list_state() | {"_covariance": None, "_moments": None}
 
     def scores(self, iteration: int, contexts: Tensor) -> Scored:
         solved = self._covariance.solve(contexts)
-        mean = torch.bmm(self._moments, solved.mT).squeeze(1)
+        mean = multiply(self._moments, solved.mT).squeeze(1)
         return Scored(mean + self._scale * self.spread(iteration, contexts, solved))
 
     @abstractmethod
     def spread(self, iteration: int, contexts: Tensor, solved: Tensor) -> Tensor:
-        """What is added to the means, [n, arms], before it is scaled; solved [n, arms, d] is V^-1 x."""
+        """Return the unscaled exploration term of every context, [n, arms]; solved [n, arms, d] is V^-1 x."""
 
     def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:
         row = self.chosen(contexts, arms)[:, None]
@@ -64,9 +65,9 @@ class LinearTS(LinearGroup):
     which is <x, theta~> for one draw theta~ of the posterior.
     """
 
-    def __init__(self, config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> None:
-        super().__init__(config, environment, agents, shared)
+    def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
+        super().__init__(config, environment, agents, replica)
         self._normals = Normals(config.seed, agents, environment.arms, self.like)
 
     def spread(self, iteration: int, contexts: Tensor, solved: Tensor) -> Tensor:
-        return joint_sample(torch.bmm(solved, contexts.mT), self._normals.at(iteration))
+        return joint_sample(multiply(solved, contexts.mT), self._normals.at(iteration))

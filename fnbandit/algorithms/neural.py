@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from torch import Tensor
 
 from fnbandit.algorithms.base import Group, Scored
 from fnbandit.algorithms.sampling import Normals
+from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
 from fnbandit.covariance import matrices
 from fnbandit.environments import Environment
-from fnbandit.memory import Memory, precisions
-from fnbandit.network import Network
-from fnbandit.rounds.shared import Shared
-from fnbandit.training import steps_due, train, training_memory
+from fnbandit.federation.replica import Replica
+from fnbandit.networks.network import Network
+from fnbandit.networks.training import estimate_training_memory, steps_due, train
+from fnbandit.numerics.memory import Memory, precisions
 
 
 class NetworkLearners(Group):
-    """Networks that are trained in every iteration: one for each agent, or one for all (`one_group`)."""
+    """Networks that are trained in every iteration: one for each agent, or one for all (`Traits.runs_in_one_group`)."""
 
-    learns_on = "tangent features"
+    traits = Traits(features="tangent")
 
-    def __init__(self, config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> None:
-        super().__init__(config, environment, agents, shared)
-        self._learners = 1 if self.one_group else len(agents)
+    def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
+        super().__init__(config, environment, agents, replica)
+        self._learners = 1 if self.traits.runs_in_one_group else len(agents)
         self.network = Network(config, environment.dim)
         self._theta_0 = self.network.initial_parameters(config.seed).to(self.like).to(self.network_dtype)
         self.theta = self._theta_0.repeat(self._learners, 1)
@@ -33,14 +35,14 @@ class NetworkLearners(Group):
         self._inputs = self.theta.new_zeros(self._learners, self.network.padded_dim, observations)
         self._targets = self.theta.new_zeros(self._learners, observations)
         self._caution = self._targets.new_ones(self._learners)
-        """What gradients are multiplied by: 1, and half as much after every divergence"""
+        """Factor of the gradients: 1, halved after every divergence"""
         self._last_trained = 0
 
-    def saved(self) -> dict[str, int | None]:
-        return super().saved() | {"theta": None, "_inputs": None, "_targets": None, "_caution": None}
+    def list_state(self) -> dict[str, int | None]:
+        return super().list_state() | {"theta": None, "_inputs": None, "_targets": None, "_caution": None}
 
     def predict(self, contexts: Tensor) -> Tensor:
-        """f(x; theta) of contexts [n, arms, dim] -> [n, arms], in the statistics' precision."""
+        """Return f(x; theta) of contexts [n, arms, dim] -> [n, arms], in the statistics' precision."""
         inputs = self.network.inputs(contexts.to(self.network_dtype))
         return self.network.predict(self.theta, inputs).to(self.dtype)
 
@@ -65,8 +67,8 @@ class NetworkLearners(Group):
 
     @classmethod
     def memory(cls, config: Config, environment: Environment) -> Memory:
-        memory = super().memory(config, environment) + training_memory(config, environment)
-        if not cls.one_group:
+        memory = super().memory(config, environment) + estimate_training_memory(config, environment)
+        if not cls.traits.runs_in_one_group:
             return memory
         activations = config.horizon * 2 * config.hidden_layers * config.width
         return memory + Memory(activations * precisions(config)[1])
@@ -78,16 +80,16 @@ class NeuralUCB(NetworkLearners):
     with features taken at the current theta and V = lambda I + sum of g g^T / m.
     """
 
-    def __init__(self, config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> None:
-        super().__init__(config, environment, agents, shared)
+    def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
+        super().__init__(config, environment, agents, replica)
         regularization = config.number("regularization")
         self._scale = config.number("exploration_local") * regularization**0.5
         self._covariance = matrices(config).covariance(
             self._learners, self.network.parameter_count, regularization, self.like
         )
 
-    def saved(self) -> dict[str, int | None]:
-        return super().saved() | {"_covariance": None}
+    def list_state(self) -> dict[str, int | None]:
+        return super().list_state() | {"_covariance": None}
 
     def scores(self, iteration: int, contexts: Tensor) -> Scored:
         prediction = self.predict(contexts)
@@ -96,7 +98,7 @@ class NeuralUCB(NetworkLearners):
         return Scored(prediction + self.bonus(iteration, self._scale * deviation), x)
 
     def bonus(self, iteration: int, deviation: Tensor) -> Tensor:
-        """What is added to the prediction, [n, arms], given nu times the standard deviation."""
+        """Return the exploration term of every context, [n, arms], given nu times its standard deviation."""
         return deviation
 
     def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Tensor) -> None:
@@ -113,8 +115,8 @@ class NeuralUCB(NetworkLearners):
 class NeuralTS(NeuralUCB):
     """A draw from N(f(x; theta), nu^2 lambda ||g||^2), independent per arm."""
 
-    def __init__(self, config: Config, environment: Environment, agents: range, shared: Shared | None = None) -> None:
-        super().__init__(config, environment, agents, shared)
+    def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
+        super().__init__(config, environment, agents, replica)
         self._normals = Normals(config.seed, agents, environment.arms, self.like)
 
     def bonus(self, iteration: int, deviation: Tensor) -> Tensor:
@@ -122,6 +124,6 @@ class NeuralTS(NeuralUCB):
 
 
 class PooledNeuralUCB(NeuralUCB):
-    """One Neural UCB that chooses for all agents and sees all that they see: what federation is judged by."""
+    """One Neural UCB that chooses for all agents and learns from all observations: the baseline for federation."""
 
-    one_group = True
+    traits = dataclasses.replace(NeuralUCB.traits, runs_in_one_group=True)

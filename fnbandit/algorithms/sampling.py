@@ -1,4 +1,4 @@
-"""Thompson sampling's randomness: standard normals as a function of (seed, agent, iteration)."""
+"""Random draws of Thompson sampling: standard normals as a function of (seed, agent, iteration)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fnbandit.randomness import BLOCK, Purpose, generator
+from fnbandit.numerics.products import multiply
+from fnbandit.numerics.randomness import BLOCK, Purpose, generator
 
 
 class Normals:
@@ -17,7 +18,7 @@ class Normals:
         self._index = -1
 
     def at(self, iteration: int) -> Tensor:
-        """[agents, arms]"""
+        """Return the normals of an iteration, [agents, arms]."""
         index, offset = divmod(iteration - 1, BLOCK)
         if index != self._index:
             draws = [
@@ -30,7 +31,7 @@ class Normals:
 
 
 def joint_sample(covariance: Tensor, normals: Tensor) -> Tensor:
-    """The symmetric square root of covariances [n, k, k] times normals [n, k]: a joint draw, [n, k]."""
+    """Return a joint draw [n, k]: the symmetric square root of covariances [n, k, k] times normals [n, k]."""
     values, vectors = torch.linalg.eigh(covariance)
-    rotated = torch.bmm(normals[:, None], vectors) * values.clamp(min=0).sqrt()[:, None]
-    return torch.bmm(rotated, vectors.mT).squeeze(1)
+    rotated = multiply(normals[:, None], vectors) * values.clamp(min=0).sqrt()[:, None]
+    return multiply(rotated, vectors.mT).squeeze(1)

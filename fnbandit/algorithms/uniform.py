@@ -1,4 +1,4 @@
-"""A random arm in every iteration: what learning is judged by."""
+"""A random arm in every iteration: the baseline for learning."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from fnbandit.algorithms.base import Group, Scored
-from fnbandit.randomness import Purpose, uniforms
+from fnbandit.numerics.randomness import Purpose, uniforms
 
 
-class Uniform(Group):
+class RandomArms(Group):
     """n agents that learn nothing."""
 
     def scores(self, iteration: int, contexts: Tensor) -> Scored:

@@ -1,8 +1,8 @@
 """Covariances V = lambda I + sum of g g^T that never invert a matrix in the loop: one contract, two kinds.
 
-full.py keeps whole matrices, diagonal.py their diagonals (Sec. 3.4). Both answer the same questions, so that
-nobody else asks which kind it is. Shapes: c covariances (one shared by all agents, or one per agent), n agents,
-k rows, p parameters. `news` is what a covariance grows by: for full matrices the contexts [c, k, dim] whose
+full.py keeps whole matrices, diagonal.py their diagonals (Sec. 3.4). Both implement the same protocols, so that
+callers do not depend on the kind. Shapes: c covariances (one shared by all agents, or one per agent), n agents,
+k rows, p parameters. `update` is the increment of a covariance: for full matrices the contexts [c, k, dim] whose
 features are the new rows (or the rows themselves, [c, k, p]), for diagonal ones the rows' sums of squares [c, p].
 """
 
@@ -15,52 +15,53 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.covariance import diagonal, full, full_estimate
-from fnbandit.state import State
-from fnbandit.tree import Sum
+from fnbandit.covariance import diagonal, estimate, full
+from fnbandit.numerics.state import State
+from fnbandit.numerics.tree import TreeSum
 
 Lift = Callable[[Tensor], Tensor]
-"""Contexts [.., k, dim] to features [.., k, p]; rows that are features already stay as they are"""
+"""Maps contexts [.., k, dim] to features [.., k, p]; returns rows that are features already unchanged"""
 
 EPOCH_ROWS = 64
-"""Rows of an epoch that memory is reckoned with"""
+"""Rows of an epoch that memory estimates assume, at most"""
 
 
 class Covariance(Protocol):
     """c covariances."""
 
     def solve(self, x: Tensor) -> Tensor:
-        """V^-1 x for x [n, k, p]; one covariance serves all n, or each its own."""
+        """Return V^-1 x for x [n, k, p]; c is 1, one covariance for all n agents, or n."""
         ...
 
     def quadratic(self, x: Tensor) -> Tensor:
-        """x^T V^-1 x for x [n, k, p] -> [n, k]."""
+        """Return x^T V^-1 x for x [n, k, p] -> [n, k]."""
         ...
 
-    def absorb(self, news: Tensor) -> Tensor:
-        """V <- V + G^T G; returns what changed in V^-1, in the form that `LocalInverses.combine` takes."""
+    def absorb(self, update: Tensor) -> Tensor:
+        """V <- V + G^T G. Return the change of V^-1, in the form that `LocalInverses.combine` takes."""
         ...
 
     def absorb_rows(self, rows: Tensor) -> None:
         """V <- V + G^T G for rows G [c, k, p]."""
         ...
 
-    def reduced(self, variances: Tensor, change: Tensor, points: Tensor) -> Tensor:
-        """x^T V^-1 x of points [r, p], or each its own [c, r, p], after a change that `absorb` returned, from those
-        before it, [c, r].
+    def reduce_variances(self, variances: Tensor, change: Tensor, points: Tensor) -> Tensor:
+        """Return x^T V^-1 x [c, r] after a `change` that `absorb` returned, from the variances [c, r] before it.
+
+        Points x are [r, p] for all covariances, or [c, r, p].
         """
         ...
 
-    def some(self, few: slice) -> Covariance:
-        """Some of the covariances, to look at."""
+    def subset(self, part: slice) -> Covariance:
+        """Return some of the covariances, for reading only."""
         ...
 
     def state(self) -> State:
-        """What `load` needs to go on with the same bits; every tensor's first dimension is c."""
+        """Return all that `load` needs to continue with the same bits; every tensor's first dimension is c."""
         ...
 
     def load(self, state: State) -> None:
-        """Take over another copy's `state`."""
+        """Continue from a `state`."""
         ...
 
 
@@ -75,75 +76,90 @@ class Evaluation(Protocol):
 
 
 class Epoch(Protocol):
-    """n agents' rows since the last round, on top of what all share: V-bar and theta-bar (Alg. 1, line 4)."""
+    """n agents' rows since the last round, on top of the shared estimate: V-bar and theta-bar (Alg. 1, line 4)."""
 
     length: int
     """Iterations since the last round"""
 
     def start(self) -> None:
-        """Begin an epoch with the shared estimate as it is now."""
+        """Begin an epoch on top of the current shared estimate."""
         ...
 
     def evaluate(self, x: Tensor) -> Evaluation:
-        """Mean and variance of features x [n, arms, p]."""
+        """Return mean and variance of features x [n, arms, p]."""
         ...
 
     def append(self, x: Tensor, contexts: Tensor, arms: Tensor, rewards: Tensor, found: Any) -> None:
-        """Add the chosen ones of contexts [n, arms, dim] with features x, and what `evaluate` has found.
+        """Add the contexts [n, arms, dim] of the pulled arms, their features x, and `found`, the result of `evaluate`.
 
-        None for `found` says that V-bar does not matter any more (Alg. 1, line 9).
+        `found` is None where V-bar is not needed until the next round (Alg. 1, line 9).
         """
         ...
 
     def gain(self) -> Tensor:
-        """log det(V-bar) - log det(V_last) of every agent, [n] (Alg. 1, line 11)."""
+        """Return log det(V-bar) - log det(V_last) of every agent, [n] (Alg. 1, line 11)."""
         ...
 
     def diagonal_gain(self) -> Tensor:
-        """The same on the matrices' diagonals, [n], where the shared estimate tracks its diagonal (App. E)."""
+        """Return the `gain` of the matrices' diagonals, [n], where the shared estimate tracks its diagonal (App. E)."""
         ...
 
     def truncate(self, length: int) -> bool:
-        """Go back to the first iterations; False where the same bits ask the caller to start and replay them."""
+        """Go back to the first `length` iterations; return False where the caller must start and replay them instead.
+
+        A replay is necessary where going back would not restore the same bits.
+        """
         ...
 
     def release(self) -> None:
-        """Give much memory back: a round needs its own."""
+        """Free large buffers, because a round needs memory of its own."""
         ...
 
-    def news(self) -> Tensor:
-        """What the epoch has brought, as `Covariance.absorb` takes it: W_new."""
+    def update(self, as_features: bool = False) -> Tensor:
+        """Return W_new in the form that `Covariance.absorb` takes; for full matrices, contexts or features."""
+        ...
+
+    def carry(self, absent: Tensor, slots: int, rewards: Tensor) -> None:
+        """Keep the last `slots` rows of absent agents [n], with rewards [n, slots], for the next epoch."""
+        ...
+
+    def state(self) -> State:
+        """Return the carried rows."""
+        ...
+
+    def load(self, state: State) -> None:
+        """Continue from a `state`; `start` puts its rows on top of V_last."""
         ...
 
     def moments(self, rewards: Tensor) -> Tensor:
-        """B_new [n, p] (Alg. 1, line 9) for the epoch's rewards [n, k]."""
+        """Return B_new [n, p] (Alg. 1, line 9) for the epoch's rewards [n, k]."""
         ...
 
 
 class Estimate(Protocol):
-    """V_last = lambda I + W_sync and B_sync: what all agents share of UCB^a."""
+    """V_last = lambda I + W_sync and B_sync: the part of UCB^a that all agents share."""
 
     always_needed: bool
-    """Whether an epoch's news come from evaluating it"""
+    """True where an epoch must evaluate features to produce its update"""
     inflated: bool
-    """Whether means must be rescaled over an agent's contexts (footnote in Sec. 5.2)"""
+    """True where means must be rescaled over an agent's contexts (footnote in Sec. 5.2)"""
     sum_of_moments: Tensor
     """B_sync [p]"""
 
     def epoch(self, agents: int) -> Epoch:
-        """An epoch of some agents, not begun."""
+        """Return a new epoch of n agents."""
         ...
 
-    def sum(self, agents: int, length: int) -> Sum:
-        """How the server gets W_new of N agents after an epoch of some iterations: summed, or everybody's."""
+    def sum(self, agents: int, length: int) -> TreeSum:
+        """Return the reduction of W_new of N agents of an epoch of `length` iterations: a sum, or all values."""
         ...
 
     def account(self, agents: int) -> Account:
-        """What the server of N agents keeps, not begun."""
+        """Return the initial account of the server of N agents."""
         ...
 
-    def apply(self, news: Tensor, sum_of_moments: Tensor) -> None:
-        """Take in a round: W_sync as `Account.combine` says, B_sync is [p]."""
+    def apply(self, update: Any, sum_of_moments: Tensor) -> None:
+        """Apply a round: W_sync in the form that `Account.combine` returns, B_sync [p]."""
         ...
 
     def state(self) -> State: ...
@@ -152,10 +168,10 @@ class Estimate(Protocol):
 
 
 class Account(Protocol):
-    """What the server alone keeps of V_last."""
+    """The part of V_last's state that only the server keeps."""
 
-    def combine(self, news: Tensor) -> Tensor:
-        """All agents' W_new, or its sum, as `Estimate.apply` takes it (Alg. 2, line 5)."""
+    def combine(self, update: Any) -> Any:
+        """Return all agents' W_new, or its sum, in the form that `Estimate.apply` takes (Alg. 2, line 5)."""
         ...
 
     def state(self) -> State: ...
@@ -164,26 +180,26 @@ class Account(Protocol):
 
 
 class LocalInverses(Protocol):
-    """What all agents know of everybody's V_local^-1: all of them (FN-UCB), or their mean (Less Comm.)."""
+    """V_local^-1 as all agents share it: the inverses of all agents (FN-UCB), or their mean (Less Comm.)."""
 
     def local(self, agents: range) -> Covariance:
-        """V_local of some agents, for their group to hold."""
+        """Return V_local of some agents, for their batch to hold."""
         ...
 
-    def sum(self, length: int) -> Sum:
-        """How the server gets all agents' changes after an epoch of some iterations: summed, or everybody's."""
+    def sum(self, length: int) -> TreeSum:
+        """Return the reduction of all agents' changes of an epoch of `length` iterations: a sum, or all values."""
         ...
 
-    def combine(self, changes: Tensor) -> Tensor:
-        """What the server makes of all agents' changes, or of their sum (Alg. 2, line 4): what `apply` takes."""
+    def combine(self, changes: Any) -> Any:
+        """Return all agents' changes, or their sum, in the form that `apply` takes (Alg. 2, line 4)."""
         ...
 
-    def apply(self, combined: Tensor, own: range) -> None:
-        """Take in a round; the inverses of the agents in `own` may have been changed by their group already."""
+    def apply(self, combined: Any, own: range) -> None:
+        """Apply a round. `own` are the agents of this process, whose batch may have changed their inverses already."""
         ...
 
     def deviation(self, x: Tensor) -> Tensor:
-        """The norm in UCB^b of features x [n, k, p] -> [n, k] (Alg. 1, line 6; Sec. 3.4)."""
+        """Return the norm in UCB^b of features x [n, k, p] -> [n, k] (Alg. 1, line 6; Sec. 3.4)."""
         ...
 
     def state(self) -> State: ...
@@ -193,29 +209,29 @@ class LocalInverses(Protocol):
 
 @dataclass(frozen=True)
 class Matrices:
-    """The classes of one kind, and how many numbers its matrices take in a message."""
+    """The classes of one kind of matrix, and its numbers in messages and memory."""
 
     covariance: Callable[..., Covariance]
     estimate: Callable[..., Estimate]
     mean_inverse: Callable[..., LocalInverses]
     all_inverses: Callable[..., LocalInverses]
     numbers: Callable[[int], int]
-    """Of a p x p matrix, by p"""
+    """Returns the numbers of a p x p matrix in a message, by p"""
     triangle: Callable[[int], int]
-    """Of a symmetric one"""
+    """Returns the numbers of a symmetric matrix in a message, by p"""
     kept: Callable[[int, int], int]
-    """Of an agent's own covariance in memory, by p and the horizon"""
+    """Returns the numbers of an agent's own covariance in memory, by p and the horizon"""
     epoch_numbers: Callable[[int, int], int]
-    """Of an agent's epoch in memory, by p and the horizon"""
+    """Returns the numbers of an agent's epoch in memory, by p and the horizon"""
     factor: Callable[[int, int], int]
-    """Of the triangular factor of r rows, by p and r"""
-    rotate: Callable[[Tensor, Lift], Tensor]
-    """News as a triangular factor that says the same"""
+    """Returns the numbers of the triangular factor of r rows in a message, by p and r"""
+    triangular_factor: Callable[[Tensor, Lift], Tensor]
+    """Returns a triangular factor R of an update: R^T R = G^T G"""
 
 
 FULL = Matrices(
     covariance=full.Full,
-    estimate=full_estimate.FullEstimate,
+    estimate=estimate.FullEstimate,
     mean_inverse=full.MeanInverse,
     all_inverses=full.AllInverses,
     numbers=lambda p: p * p,
@@ -223,22 +239,22 @@ FULL = Matrices(
     kept=lambda p, horizon: 2 * p * min(horizon, 3 * p // 4),
     epoch_numbers=lambda p, horizon: 4 * p * min(horizon, EPOCH_ROWS),
     factor=lambda p, r: min(r, p) * (2 * p - min(r, p) + 1) // 2,
-    rotate=full.rotated,
+    triangular_factor=full.triangular_factor,
 )
 DIAGONAL = Matrices(
     covariance=diagonal.Diagonal,
     estimate=diagonal.DiagonalEstimate,
-    mean_inverse=diagonal.MeanInverse,
-    all_inverses=diagonal.AllInverses,
+    mean_inverse=diagonal.MeanDiagonalInverse,
+    all_inverses=diagonal.AllDiagonalInverses,
     numbers=lambda p: p,
     triangle=lambda p: p,
     kept=lambda p, horizon: p,
     epoch_numbers=lambda p, horizon: 6 * p,
     factor=lambda p, r: p,
-    rotate=lambda news, lift: news,
+    triangular_factor=lambda update, lift: update,
 )
 
 
 def matrices(config: Config) -> Matrices:
-    """The kind that a config asks for."""
+    """Return the kind of matrix that `config.diagonal` selects."""
     return DIAGONAL if config.diagonal else FULL

@@ -1,4 +1,4 @@
-"""Diagonal covariances (Sec. 3.4): only the diagonal of V, [c, p], is kept. News are sums of squares, [c, p]."""
+"""Diagonal covariances (Sec. 3.4): only the diagonal of V, [c, p], is kept. An update is a sum of squares, [c, p]."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fnbandit.slices import few_at_once
-from fnbandit.state import State
-from fnbandit.tree import Sum, everyone, vectors
+from fnbandit.numerics.products import chunks, multiply
+from fnbandit.numerics.state import State
+from fnbandit.numerics.tree import TreeSum, gather, sum_vectors
 
 
 class Diagonal:
@@ -38,22 +38,22 @@ class Diagonal:
     def quadratic(self, x: Tensor) -> Tensor:
         return (x * x / self.diagonal[:, None]).sum(-1)
 
-    def absorb(self, news: Tensor) -> Tensor:
-        """V <- V + diag(news); returns the diagonal of the new V^-1, [c, p]."""
-        self.diagonal += news
+    def absorb(self, update: Tensor) -> Tensor:
+        """V <- V + diag(update). Return the diagonal of the new V^-1, [c, p]."""
+        self.diagonal += update
         return self.inverse
 
     def absorb_rows(self, rows: Tensor) -> None:
         self.diagonal += rows.square().sum(1)
 
-    def reduced(self, variances: Tensor, change: Tensor, points: Tensor) -> Tensor:
-        """x^T V^-1 x of points [r, p] or [c, r, p] for V^-1 = change [c, p], whatever it was before; [c, r]."""
-        return torch.bmm(change[:, None], points.square().mT.expand(len(change), -1, -1)).squeeze(1)
+    def reduce_variances(self, variances: Tensor, change: Tensor, points: Tensor) -> Tensor:
+        """Return x^T V^-1 x [c, r] of points [r, p] or [c, r, p], for V^-1 = change [c, p]; `variances` is unused."""
+        return multiply(change[:, None], points.square().mT.expand(len(change), -1, -1)).squeeze(1)
 
-    def some(self, few: slice) -> Diagonal:
-        some = copy.copy(self)
-        some.diagonal = self.diagonal[few]
-        return some
+    def subset(self, part: slice) -> Diagonal:
+        subset = copy.copy(self)
+        subset.diagonal = self.diagonal[part]
+        return subset
 
     def state(self) -> State:
         return {"diagonal": self.diagonal}
@@ -76,24 +76,37 @@ class DiagonalEpoch:
     def __init__(self, shared: DiagonalEstimate, agents: int) -> None:
         self._shared = shared
         self._agents = agents
+        self._carried = self._carried_moments = torch.zeros_like(shared.sum_of_moments).repeat(agents, 1)
+        """Squares and moments that agents did not upload in the last round, [n, p]"""
         self.start()
 
     def start(self) -> None:
         self.length = 0
-        self._squares = torch.zeros_like(self._shared.sum_of_moments).repeat(self._agents, 1)
-        self._moments = torch.zeros_like(self._squares)
+        self._squares, self._moments = self._carried.clone(), self._carried_moments.clone()
+
+    def carry(self, absent: Tensor, slots: int, rewards: Tensor) -> None:
+        """Keep the sums of absent agents [n]; the next epoch starts with them."""
+        self._carried = self._squares * absent[:, None]
+        self._carried_moments = self._moments * absent[:, None]
+
+    def state(self) -> State:
+        return {"carried": self._carried, "carried_moments": self._carried_moments}
+
+    def load(self, state: State) -> None:
+        self._carried = state["carried"].to(self._squares)
+        self._carried_moments = state["carried_moments"].to(self._squares)
 
     def release(self) -> None:
         pass
 
     def evaluate(self, x: Tensor) -> DiagonalEvaluation:
         mean, variance = x.new_empty(2, *x.shape[:2])
-        for few in few_at_once(len(x), x[0].numel(), x):
-            part = x[few]
-            covariance = self._shared.covariance.diagonal + self._squares[few]
-            estimate = (self._shared.sum_of_moments + self._moments[few]) / covariance
-            mean[few] = (part * estimate[:, None]).sum(-1)
-            variance[few] = (part * part).div_(covariance[:, None]).sum(-1)
+        for chunk in chunks(len(x), x[0].numel(), x):
+            part = x[chunk]
+            covariance = self._shared.covariance.diagonal + self._squares[chunk]
+            estimate = (self._shared.sum_of_moments + self._moments[chunk]) / covariance
+            mean[chunk] = (part * estimate[:, None]).sum(-1)
+            variance[chunk] = (part * part).div_(covariance[:, None]).sum(-1)
         return DiagonalEvaluation(mean, variance)
 
     def append(
@@ -105,16 +118,17 @@ class DiagonalEpoch:
         self.length += 1
 
     def gain(self) -> Tensor:
-        """sum_j log((V_jj + squares_j) / V_jj), [n]"""
-        return torch.log1p(self._squares / self._shared.covariance.diagonal).sum(-1)
+        """Return the sum of log((V_jj + squares_j) / (V_jj + carried_j)) over j, [n]."""
+        new = self._squares - self._carried
+        return torch.log1p(new / (self._shared.covariance.diagonal + self._carried)).sum(-1)
 
     diagonal_gain = gain
 
     def truncate(self, length: int) -> bool:
-        # Sums cannot be taken apart to the same bits.
+        # Subtracting from a sum does not restore the same bits.
         return length == self.length
 
-    def news(self) -> Tensor:
+    def update(self, as_features: bool = False) -> Tensor:
         return self._squares
 
     def moments(self, rewards: Tensor) -> Tensor:
@@ -141,15 +155,15 @@ class DiagonalEstimate:
     def epoch(self, agents: int) -> DiagonalEpoch:
         return DiagonalEpoch(self, agents)
 
-    def sum(self, agents: int, length: int) -> Sum:
-        return vectors(agents)
+    def sum(self, agents: int, length: int) -> TreeSum:
+        return sum_vectors(agents)
 
     def account(self, agents: int) -> DiagonalAccount:
         return DiagonalAccount()
 
-    def apply(self, news: Tensor, sum_of_moments: Tensor) -> None:
+    def apply(self, update: Tensor, sum_of_moments: Tensor) -> None:
         self.sum_of_moments = sum_of_moments
-        self.covariance.diagonal += news
+        self.covariance.diagonal += update
 
     def state(self) -> State:
         return {"sum_of_moments": self.sum_of_moments, **self.covariance.state()}
@@ -160,11 +174,11 @@ class DiagonalEstimate:
 
 
 class DiagonalAccount:
-    """The server's account of V_last: nothing beside what all agents know."""
+    """The server's account of V_last: empty, because every replica holds all of it."""
 
-    def combine(self, news: Tensor) -> Tensor:
-        """The sum over agents, [p], as it is."""
-        return news
+    def combine(self, update: Tensor) -> Tensor:
+        """Return the sum over agents, [p], unchanged."""
+        return update
 
     def state(self) -> State:
         return {}
@@ -173,7 +187,7 @@ class DiagonalAccount:
         pass
 
 
-class MeanInverse:
+class MeanDiagonalInverse:
     """The diagonal of V_sync,NN^-1, the mean of all agents' V_local^-1 (Less Comm.)."""
 
     def __init__(
@@ -186,20 +200,20 @@ class MeanInverse:
     def local(self, agents: range) -> Diagonal:
         return Diagonal(len(agents), *self._new)
 
-    def sum(self, length: int) -> Sum:
-        return vectors(self._agents)
+    def sum(self, length: int) -> TreeSum:
+        return sum_vectors(self._agents)
 
     def combine(self, changes: Tensor) -> Tensor:
-        """The mean over agents, [p], from the sum."""
+        """Return the mean over agents, [p], from their sum."""
         return changes / self._agents
 
     def apply(self, combined: Tensor, own: range) -> None:
         self._mean = combined
 
     def deviation(self, x: Tensor) -> Tensor:
-        """||x||_{V_sync,NN^-1}"""
-        parts = few_at_once(len(x), x[0].numel(), x)
-        return torch.cat([(x[few] * self._mean).mul_(x[few]).sum(-1) for few in parts]).sqrt_()
+        """Return ||x||_{V_sync,NN^-1}."""
+        parts = chunks(len(x), x[0].numel(), x)
+        return torch.cat([(x[chunk] * self._mean).mul_(x[chunk]).sum(-1) for chunk in parts]).sqrt_()
 
     def state(self) -> State:
         return {"mean": self._mean}
@@ -208,7 +222,7 @@ class MeanInverse:
         self._mean = state["mean"].to(self._mean)
 
 
-class AllInverses:
+class AllDiagonalInverses:
     """The diagonals of V_local^-1 of all N agents, [N, p] (FN-UCB)."""
 
     def __init__(
@@ -220,19 +234,19 @@ class AllInverses:
     def local(self, agents: range) -> Diagonal:
         return Diagonal(len(agents), *self._new)
 
-    def sum(self, length: int) -> Sum:
-        return everyone(len(self._inverses))
+    def sum(self, length: int) -> TreeSum:
+        return gather(len(self._inverses))
 
     def combine(self, changes: Tensor) -> Tensor:
-        """Every agent hears every inverse, [N, p]."""
+        """Return the inverses of all agents, [N, p], unchanged."""
         return changes
 
     def apply(self, combined: Tensor, own: range) -> None:
         self._inverses = combined
 
     def deviation(self, x: Tensor) -> Tensor:
-        """The mean over agents of ||x||_{V_local^-1}"""
-        squares = torch.bmm(x * x, self._inverses.mT.expand(len(x), -1, -1))
+        """Return the mean over agents of ||x||_{V_local^-1}."""
+        squares = multiply(x * x, self._inverses.mT.expand(len(x), -1, -1))
         return squares.sqrt_().mean(-1)
 
     def state(self) -> State:

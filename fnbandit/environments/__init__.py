@@ -1,30 +1,33 @@
-"""Where contexts and rewards come from: the protocol, reward functions, classification tables, the wheel."""
+"""Sources of contexts and rewards: the protocol, reward functions, classification tables, the wheel."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fnbandit.config import Config
+from fnbandit.config.registry import ENVIRONMENTS, is_table, resolve_part
 from fnbandit.environments.base import Block, Environment, Stream
 from fnbandit.environments.functions import FunctionEnvironment
-from fnbandit.errors import call_own
-from fnbandit.registry import ENVIRONMENTS, find, is_table
+from fnbandit.errors import call_user_code
 
 __all__ = ["Block", "Environment", "FunctionEnvironment", "Stream", "as_environment", "make_environment"]
 
 
 def make_environment(config: Config) -> Environment:
-    """The environment that `config.environment` names."""
-    found = find("environment", config.environment)
+    """Return the environment that `config.environment` names."""
+    found = resolve_part("environment", config.environment)
     if config.environment in ENVIRONMENTS or is_table(config.environment):
         return found(config)
     return as_environment(config, found)
 
 
 def as_environment(config: Config, own: Any) -> Environment:
-    """A user's own: an environment, a class that makes one from a config, or a reward function h(x) on the sphere."""
+    """Return a user's own environment, which may be given as a class to call with a config, or as a reward function.
+
+    The contexts of a reward function h(x) are on the unit sphere.
+    """
     if isinstance(own, type):
-        own = call_own(f"environment={config.environment!r}", own, config)
+        own = call_user_code(f"environment={config.environment!r}", own, config)
     if hasattr(own, "block"):
         missing = [name for name in ("arms", "dim", "domain") if not hasattr(own, name)]
         if missing:

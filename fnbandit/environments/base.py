@@ -1,4 +1,4 @@
-"""The protocol of an environment, and the stream of tensors that a group of agents reads from it."""
+"""The protocol of an environment, and the stream of tensors that a batch of agents reads from it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from fnbandit.randomness import BLOCK
+from fnbandit.numerics.randomness import BLOCK
 
 
 @dataclass(frozen=True)
@@ -20,31 +20,31 @@ class Block:
     means: np.ndarray
     """h of every context, [BLOCK, arms]"""
     noise: np.ndarray
-    """What is added to the chosen arm's mean, [BLOCK]"""
+    """Noise of the reward, which is added to the pulled arm's mean, [BLOCK]"""
 
 
 class Environment(Protocol):
-    """What a simulation needs to know of a task.
+    """A task: contexts, mean rewards and noise.
 
-    One that has a `noise_bound`, too, a number R for which its noise is R-sub-Gaussian, serves the theory's nu.
+    The theory's nu needs another attribute, `noise_bound`: a number R for which the noise is R-sub-Gaussian.
     """
 
     arms: int
     dim: int
 
     def block(self, agent: int, index: int) -> Block:
-        """Iterations index * BLOCK + 1 to (index + 1) * BLOCK of one agent."""
+        """Return iterations index * BLOCK + 1 to (index + 1) * BLOCK of one agent."""
         ...
 
     def domain(self, count: int) -> np.ndarray:
-        """At most `count` points of the domain, [points, dim]; all of it where it is no larger."""
+        """Return at most `count` points of the domain, [points, dim]; the whole domain where it is no larger."""
         ...
 
 
 class Stream:
-    """The contexts, means and noise of a group of agents, iteration by iteration, on its device.
+    """The contexts, means and noise of a batch of agents, iteration by iteration, on its device.
 
-    Each agent's block is drawn by itself, so that no number depends on who shares the group.
+    Each agent's block is drawn by itself, so that no number depends on the other agents of the batch.
     """
 
     def __init__(self, environment: Environment, agents: range, dtype: torch.dtype, device: torch.device) -> None:
@@ -55,6 +55,7 @@ class Stream:
         self._index = -1
 
     def _load(self, iteration: int) -> int:
+        """Draw the block of an iteration unless it is held already; return the iteration's offset in it."""
         index, offset = divmod(iteration - 1, BLOCK)
         if index != self._index:
             blocks = [self._environment.block(agent, index) for agent in self._agents]
@@ -69,16 +70,16 @@ class Stream:
         return stacked.to(device=self._device, dtype=self._dtype)
 
     def contexts(self, iteration: int) -> torch.Tensor:
-        """X_{t,i} of every agent, [agents, arms, dim] (Alg. 1, line 3)."""
+        """Return X_{t,i} of every agent, [agents, arms, dim] (Alg. 1, line 3)."""
         offset = self._load(iteration)
         return self._contexts[offset]
 
     def means(self, iteration: int) -> torch.Tensor:
-        """h of those contexts, [agents, arms]."""
+        """Return h of the iteration's contexts, [agents, arms]."""
         offset = self._load(iteration)
         return self._means[offset]
 
     def noise(self, iteration: int) -> torch.Tensor:
-        """The noise of this iteration's reward, [agents]."""
+        """Return the noise of the iteration's rewards, [agents]."""
         offset = self._load(iteration)
         return self._noise[offset]

@@ -8,35 +8,35 @@ import numpy as np
 
 from fnbandit.config import Config
 from fnbandit.environments.base import Block
-from fnbandit.errors import call_own
-from fnbandit.memory import check_contexts
-from fnbandit.randomness import BLOCK, Purpose, generator
+from fnbandit.errors import call_user_code
+from fnbandit.numerics.memory import check_contexts
+from fnbandit.numerics.randomness import BLOCK, Purpose, generator
 
 RewardFunction = Callable[[np.ndarray], np.ndarray]
 
 
 def on_sphere(random: np.random.Generator, *shape: int) -> np.ndarray:
-    """Points uniform on the unit sphere of the last dimension."""
+    """Draw points [..., dim], uniform on the unit sphere of the last dimension."""
     points = random.standard_normal(shape)
     return points / np.linalg.norm(points, axis=-1, keepdims=True)
 
 
 def cosine(config: Config) -> FunctionEnvironment:
-    """h(x) = cos(3 <a, x>) (Sec. 5.1), with a drawn from the seed."""
+    """Return the environment of h(x) = cos(3 <a, x>) (Sec. 5.1), with a drawn from the seed."""
     check_contexts(config.arms, config.dim)
     a = direction(config)
     return FunctionEnvironment(config, lambda x: np.cos(3 * (x @ a)))
 
 
 def square(config: Config) -> FunctionEnvironment:
-    """h(x) = 10 <a, x>^2 (Sec. 5.1), with a drawn from the seed."""
+    """Return the environment of h(x) = 10 <a, x>^2 (Sec. 5.1), with a drawn from the seed."""
     check_contexts(config.arms, config.dim)
     a = direction(config)
     return FunctionEnvironment(config, lambda x: 10 * (x @ a) ** 2)
 
 
 def direction(config: Config) -> np.ndarray:
-    """a, uniform on the unit sphere."""
+    """Draw a, uniform on the unit sphere, [dim]."""
     return on_sphere(generator(config.seed, Purpose.TASK), config.dim)
 
 
@@ -47,7 +47,7 @@ class FunctionEnvironment:
         self.arms = config.arms
         self.dim = config.dim
         self.noise_bound = config.noise
-        """R of Sec. 2: Gaussian noise is sub-Gaussian with its own deviation"""
+        """R of Sec. 2: Gaussian noise is sub-Gaussian with its own standard deviation"""
         self._config = config
         self._function = function
         check_contexts(self.arms, self.dim)
@@ -65,11 +65,11 @@ class FunctionEnvironment:
         return on_sphere(generator(self._config.seed, Purpose.DOMAIN), count, self.dim)
 
     def _means(self, x: np.ndarray) -> np.ndarray:
-        """h of rows x, checked: what is a user's own may return, or try to change, anything."""
+        """Return h of rows x, checked: a user's function may return anything, and may try to change x."""
         part = f"environment={self._config.environment!r}"
         x = x.view()
         x.flags.writeable = False
-        returned = call_own(part, self._function, x)
+        returned = call_user_code(part, self._function, x)
         try:
             means = np.asarray(returned)
         except Exception as error:

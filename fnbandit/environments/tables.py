@@ -15,26 +15,28 @@ import pyarrow.parquet
 
 from fnbandit.config import Config
 from fnbandit.environments.base import Block
-from fnbandit.memory import check_contexts
-from fnbandit.randomness import BLOCK, Purpose, generator
+from fnbandit.numerics.memory import check_contexts
+from fnbandit.numerics.randomness import BLOCK, Purpose, generator
 
 
-def shipped(config: Config) -> TableEnvironment:
-    """One of the two tables of the paper."""
+def load_shipped(config: Config) -> TableEnvironment:
+    """Return the environment of one of the paper's two tables."""
     data = (resources.files("fnbandit") / "data" / f"{config.environment}.parquet").read_bytes()
-    return TableEnvironment(config, *prepared(data, f"{config.environment}.parquet", "class", chosen(config, "paper")))
+    return TableEnvironment(
+        config, *prepare_table(data, f"{config.environment}.parquet", "class", chosen(config, "paper"))
+    )
 
 
-def own(config: Config) -> TableEnvironment:
-    """A user's table: the column `label` is the class, the others are features."""
+def load_user_table(config: Config) -> TableEnvironment:
+    """Return the environment of a user's table: the column `config.label` is the class, the others are features."""
     data = read_bytes(Path(config.environment), config.environment)
-    made = TableEnvironment(config, *prepared(data, config.environment, config.label, chosen(config, "columns")))
+    made = TableEnvironment(config, *prepare_table(data, config.environment, config.label, chosen(config, "columns")))
     made.digest = hashlib.sha256(data).hexdigest()
     return made
 
 
 def read_bytes(path: Path, name: str) -> bytes:
-    """The content of a user's table."""
+    """Return the content of a user's table."""
     if not path.is_file():
         raise ValueError(f"environment={name!r}: no such file; expected a .parquet or .csv table")
     try:
@@ -44,23 +46,23 @@ def read_bytes(path: Path, name: str) -> bytes:
 
 
 def load_table(data: bytes, name: str, label: str) -> tuple[np.ndarray, np.ndarray]:
-    """Features [rows, features] and classes [rows], numbered in sorted order, of a table that errors call `name`."""
+    """Return features [rows, features] and classes [rows], numbered in sorted order; errors call the table `name`."""
     kind = name.rpartition(".")[2]
     source = pa.BufferReader(data)
     try:
         table = pyarrow.csv.read_csv(source) if kind == "csv" else pyarrow.parquet.read_table(source)
-        names = table.column_names  # which must be UTF-8
+        names = table.column_names  # raises unless names are UTF-8
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise ValueError(f"environment={name!r}: cannot be read as {kind} ({reason})") from None
     count = names.count(label)
     if count != 1:
-        fault = f"stands {count} times in {name}" if count else f"{name} has no such column"
+        fault = f"{name} has {count} such columns" if count else f"{name} has no such column"
         raise ValueError(f"label={label!r}: {fault}; it has {', '.join(map(repr, names))}")
     classes = class_numbers(table[label], name, label)
     columns = table.drop_columns([label])
     if not columns.num_columns:
-        raise ValueError(f"environment={name!r}: has no column beside the label; expected numeric features")
+        raise ValueError(f"environment={name!r}: has no column besides the label; expected numeric features")
     for column_name, column in zip(columns.column_names, columns.columns, strict=True):
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             raise ValueError(f"environment={name!r}: column {column_name!r} is {column.type}; expected numbers")
@@ -72,11 +74,11 @@ def load_table(data: bytes, name: str, label: str) -> tuple[np.ndarray, np.ndarr
 
 
 NO_CLASS = ("", "nan", "null", "na", "n/a", "#n/a")
-"""Texts, in any case and with any space around, that stand for a missing label"""
+"""Texts that mean a missing label, in any case and with any surrounding space"""
 
 
 def class_numbers(labels: pa.ChunkedArray, name: str, label: str) -> np.ndarray:
-    """The rows' classes, numbered in sorted order, from the label column of a table that errors call `name`."""
+    """Return the classes [rows] of a label column, numbered in sorted order; errors call the table `name`."""
     kind = labels.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -92,7 +94,7 @@ def class_numbers(labels: pa.ChunkedArray, name: str, label: str) -> np.ndarray:
     elif pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         known = pc.is_valid(labels)
     else:
-        raise ValueError(f"label={label!r}: is {kind} in {name}; expected texts, numbers or true and false")
+        raise ValueError(f"label={label!r}: is {kind} in {name}; expected text, numbers or booleans")
     bad = np.flatnonzero(~pc.and_kleene(pc.is_valid(labels), pc.fill_null(known, False)).to_numpy())
     if len(bad):
         raise ValueError(
@@ -105,13 +107,13 @@ def class_numbers(labels: pa.ChunkedArray, name: str, label: str) -> np.ndarray:
 
 
 def unit_rows(features: np.ndarray) -> np.ndarray:
-    """Rows scaled to unit length (rows of zeros stay)."""
+    """Return rows scaled to unit length (rows of zeros unchanged)."""
     length = np.linalg.norm(features, axis=1, keepdims=True)
     return features / np.where(length == 0, 1, length)
 
 
 def standard_columns(features: np.ndarray) -> np.ndarray:
-    """Columns to zero mean and unit variance (constant columns to 0).
+    """Return columns scaled to zero mean and unit variance (constant columns to 0).
 
     A column is divided by its largest entry first, so that no square overflows.
     """
@@ -129,24 +131,24 @@ STANDARDIZATIONS = {
 
 
 def chosen(config: Config, usual: str) -> str:
-    """The standardization that a config asks for."""
+    """Return the standardization that `config.standardization` names; `usual` for auto."""
     return usual if config.standardization == "auto" else config.standardization
 
 
 @functools.lru_cache(maxsize=1)
-def prepared(data: bytes, name: str, label: str, standardization: str) -> tuple[np.ndarray, np.ndarray]:
-    """Standardised rows and classes of a table; kept, because the runs of a study mostly share one."""
+def prepare_table(data: bytes, name: str, label: str, standardization: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return standardised rows and classes of a table; cached, because the runs of a study mostly share one table."""
     features, labels = load_table(data, name, label)
     return STANDARDIZATIONS[standardization](features), labels
 
 
 class TableEnvironment:
-    """A row x becomes K contexts of K times its length, x in block k; reward 1 for the true class."""
+    """A row x becomes K contexts of K times its length, with x in block k of context k; reward 1 for the true class."""
 
     noise_bound = 0.0
-    """R of Sec. 2: a class is known without noise"""
+    """R of Sec. 2: classes have no noise"""
     digest: str | None = None
-    """Of an own table's content, SHA-256"""
+    """SHA-256 of the content of a user's table; None for the paper's"""
 
     def __init__(self, config: Config, rows: np.ndarray, labels: np.ndarray) -> None:
         self._rows = rows
@@ -166,7 +168,7 @@ class TableEnvironment:
         return Block(self._contexts(rows), means, np.zeros(BLOCK))
 
     def _order(self, agent: int, turn: int) -> np.ndarray:
-        """The agent's own shuffle of the table, a new one each time it has been through it."""
+        """Return the agent's own order of the table's rows, a new one for each pass over the table."""
         if (agent, turn) not in self._orders:
             order = generator(self._seed, Purpose.SHUFFLE, agent, turn).permutation(len(self._rows))
             last = max(BLOCK, self._horizon + BLOCK - turn * len(order))

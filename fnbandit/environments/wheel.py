@@ -1,4 +1,4 @@
-"""The wheel bandit (Riquelme et al. 2018): exploration that pays rarely, and then a lot."""
+"""The wheel bandit (Riquelme et al. 2018): exploration finds rare, large rewards."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from fnbandit.config import Config
 from fnbandit.environments.base import Block
-from fnbandit.randomness import BLOCK, Purpose, generator
+from fnbandit.numerics.randomness import BLOCK, Purpose, generator
 
 ARMS = 5
 SAFE, PLAIN, RARE = 1.2, 1.0, 50.0
-"""Mean rewards: of the first arm, of the other arms, and of the one that suits a point outside the inner disc"""
+"""Mean rewards: of the first arm, of the other arms, and of the best arm of a point outside the inner disc"""
 
 
 class Wheel:
@@ -36,7 +36,7 @@ class Wheel:
         return Block(contexts(points), self.means(points), noise)
 
     def means(self, points: np.ndarray) -> np.ndarray:
-        """Mean rewards of all arms at points [count, 2] -> [count, 5]."""
+        """Return the mean rewards of all arms at points [count, 2] -> [count, 5]."""
         means = np.full((len(points), ARMS), PLAIN)
         means[:, 0] = SAFE
         outside = np.flatnonzero(np.linalg.norm(points, axis=1) > self._config.wheel_delta)
@@ -50,12 +50,12 @@ class Wheel:
 
 
 def in_disc(random: np.random.Generator, count: int) -> np.ndarray:
-    """Points uniform in the unit disc, [count, 2]."""
+    """Draw points uniform in the unit disc, [count, 2]."""
     radius, angle = np.sqrt(random.random(count)), 2 * np.pi * random.random(count)
     return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
 
 
 def contexts(points: np.ndarray) -> np.ndarray:
-    """One context per arm, (x, 1) in the arm's block: [count, 2] -> [count, 5, 15]."""
+    """Return one context per arm, (x, 1) in the arm's block: [count, 2] -> [count, 5, 15]."""
     rows = np.column_stack([points, np.ones(len(points))])
     return np.einsum("kl,cd->ckld", np.eye(ARMS), rows).reshape(len(points), ARMS, 3 * ARMS)

@@ -1,0 +1,392 @@
+"""Names of the parts that compose a simulation. To add a part, write its class in a file and add a line here.
+
+This module does not import torch: `resolve_part` imports the class of a part on request. Wherever a name is accepted,
+"package.module:Class" names a user's class.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fnbandit.errors import USER_MODULES, call_user_code
+
+
+@dataclass(frozen=True)
+class Part:
+    """One choice for a field of Config in `KINDS`."""
+
+    path: str
+    """Import path of its class: "package.module:Class\""""
+    title: str
+    """Name in figures"""
+    summary: str
+    """Description in one line"""
+    fields: tuple[str, ...] = ()
+    """Config fields that this part reads, but not every part of its kind"""
+
+
+TRAINING = ("training_optimizer", "training_loss", "training_steps", "training_rate", "training_schedule",
+            "training_fade", "training_decay", "training_start", "stop_training_after")  # fmt: skip
+NETWORKS = ("network", "width", "hidden_layers", "initialization", "network_dtype", *TRAINING)
+AUTOMATIC = ("training_effort", "training_cap", "training_least")
+UCB_B = (*TRAINING, *AUTOMATIC, "training_subsample", "weight", "first_iteration_only", "aggregation",
+         "server_momentum", "averagings", "aggregate", "exploration_local", "network_dtype")  # fmt: skip
+BOUNDS = ("norm_bound", "noise_bound", "delta")
+MATRICES = ("diagonal", "regularization", "statistics_dtype")
+ROUND_FIELDS = ("trigger", "participation", "messages", "exploration_global", *MATRICES)
+FEDERATED = (*NETWORKS, "training_subsample", *ROUND_FIELDS, "weight", "first_iteration_only", "aggregation",
+             "server_momentum", "averagings", "exploration_local", "use_global", "use_local", "aggregate",
+             "reward_unit")  # fmt: skip
+ASYNCHRONOUS_LINEAR = ("trigger", "messages", "exploration_global", "regularization", "statistics_dtype")
+ASYNCHRONOUS = (*NETWORKS, *ASYNCHRONOUS_LINEAR, "weight", "first_iteration_only", "exploration_local", "use_global",
+                "use_local", "aggregate", "reward_unit", "staleness")  # fmt: skip
+NEURAL_FIELDS = (*NETWORKS, *MATRICES, "exploration_local")
+LINEAR = ("exploration_global", "regularization", "statistics_dtype")
+
+ALGORITHMS = {
+    "fn-ucb": Part(
+        "fnbandit.algorithms.fn_ucb:FNUCB", "FN-UCB",
+        "FN-UCB, Algorithms 1 and 2: every agent receives every agent's local inverse", FEDERATED,
+    ),
+    "fn-ucb-less-comm": Part(
+        "fnbandit.algorithms.fn_ucb:FNUCBLessComm", "FN-UCB (less comm.)",
+        "FN-UCB (Less Comm.), Sec. 3.4: one averaged inverse is broadcast", FEDERATED,
+    ),
+    "fn-ucb-async": Part(
+        "fnbandit.algorithms.fn_ucb_async:FNUCBAsynchronous", "FN-UCB (async.)",
+        "FN-UCB (Less Comm.) without barriers: each agent exchanges with the server alone", ASYNCHRONOUS,
+    ),
+    "dislinucb": Part(
+        "fnbandit.algorithms.dislinucb:DisLinUCB", "DisLinUCB",
+        "distributed linear UCB (Wang et al. 2019): the log det trigger on raw contexts", ROUND_FIELDS,
+    ),
+    "fedlinucb": Part(
+        "fnbandit.algorithms.fedlinucb:FedLinUCB", "FedLinUCB",
+        "asynchronous federated linear UCB (He et al. 2022) on raw contexts", ASYNCHRONOUS_LINEAR,
+    ),
+    "neural-ucb": Part(
+        "fnbandit.algorithms.neural:NeuralUCB", "Neural UCB",
+        "Neural UCB, one independent learner per agent", NEURAL_FIELDS,
+    ),
+    "neural-ts": Part(
+        "fnbandit.algorithms.neural:NeuralTS", "Neural TS",
+        "Neural Thompson sampling, one independent learner per agent", NEURAL_FIELDS,
+    ),
+    "neural-epsilon-greedy": Part(
+        "fnbandit.algorithms.epsilon_greedy:NeuralEpsilonGreedy", "Neural ε-greedy",
+        "the arm of largest predicted reward, or a random arm with probability epsilon, one learner per agent",
+        (*NETWORKS, "regularization", "statistics_dtype", "epsilon"),
+    ),
+    "linear-ucb": Part(
+        "fnbandit.algorithms.linear:LinearUCB", "Linear UCB",
+        "linear UCB on raw contexts, one independent learner per agent", LINEAR,
+    ),
+    "linear-ts": Part(
+        "fnbandit.algorithms.linear:LinearTS", "Linear TS",
+        "linear Thompson sampling, one independent learner per agent", LINEAR,
+    ),
+    "kernel-ucb": Part(
+        "fnbandit.algorithms.kernel:KernelUCB", "Kernel UCB",
+        "kernelised UCB with exp(-||x-x'||), one independent learner per agent", LINEAR,
+    ),
+    "kernel-ts": Part(
+        "fnbandit.algorithms.kernel:KernelTS", "Kernel TS",
+        "kernelised Thompson sampling, one independent learner per agent", LINEAR,
+    ),
+    "pooled-neural-ucb": Part(
+        "fnbandit.algorithms.neural:PooledNeuralUCB", "pooled Neural UCB",
+        "Neural UCB on the raw data of all agents: an upper bound for federation", NEURAL_FIELDS,
+    ),
+    "random": Part(
+        "fnbandit.algorithms.uniform:RandomArms", "random",
+        "a random arm in every iteration: the baseline for all learners", ("statistics_dtype",),
+    ),
+}  # fmt: skip
+
+FUNCTION = ("arms", "dim", "noise")
+ENVIRONMENTS = {
+    "cosine": Part("fnbandit.environments.functions:cosine", "cosine", "h(x) = cos(3 <a, x>) on the unit sphere",
+                   FUNCTION),
+    "square": Part("fnbandit.environments.functions:square", "square", "h(x) = 10 <a, x>^2 on the unit sphere",
+                   FUNCTION),
+    "shuttle": Part("fnbandit.environments.tables:load_shipped", "shuttle",
+                    "UCI Statlog (Shuttle): 58,000 rows, 9 features, 7 classes", ("standardization",)),
+    "magic": Part("fnbandit.environments.tables:load_shipped", "magic",
+                  "UCI MAGIC Gamma Telescope: 19,020 rows, 10 features, 2 classes", ("standardization",)),
+    "wheel": Part("fnbandit.environments.wheel:Wheel", "wheel",
+                  "the wheel bandit (Riquelme et al. 2018): 5 arms, a rare region where one of them has a high reward",
+                  ("wheel_delta", "noise")),
+}  # fmt: skip
+OWN_TABLE = Part("fnbandit.environments.tables:load_user_table", "table", "a classification table (.parquet or .csv)",
+                 ("label", "standardization"))  # fmt: skip
+
+SPARSE_ROUNDS = ("training_subsample",)
+"""Fields that have an effect only where epochs have several iterations"""
+TRIGGERS = {
+    "logdet": Part("fnbandit.federation.triggers:LogDeterminant", "exact trigger",
+                   "(t - t_last) * log det ratio > D (Alg. 1, line 11)", ("threshold", *SPARSE_ROUNDS)),
+    "diagonal": Part("fnbandit.federation.triggers:DiagonalLogDeterminant", "diagonal trigger",
+                     "logdet on the matrices' diagonals (the paper's experiments)", ("threshold", *SPARSE_ROUNDS)),
+    "determinant": Part("fnbandit.federation.triggers:Determinant", "det",
+                        "det V grows by a factor of 1 + async_gain (He et al. 2022)",
+                        ("async_gain", *SPARSE_ROUNDS)),
+    "always": Part("fnbandit.federation.triggers:Always", "always communicating", "a round in every iteration"),
+    "period": Part("fnbandit.federation.triggers:Period", "", "a round every `period` iterations",
+                   ("period", *SPARSE_ROUNDS)),
+    "budget": Part("fnbandit.federation.triggers:Budget", "budget", "at most `round_budget` rounds, by log det gain",
+                   ("round_budget", *SPARSE_ROUNDS)),
+}  # fmt: skip
+
+WEIGHTS = {
+    "ramp": Part("fnbandit.federation.alpha:Ramp", "", "rises linearly with the iterations", ("ramp",)),
+    "theory": Part("fnbandit.federation.alpha:DomainRatio", "theory's α", "Sec. 3.3's ratio of uncertainties",
+                   ("domain_sample", "received_sample")),
+    "earned": Part("fnbandit.federation.alpha:ErrorGatedRamp", "earned α",
+                   "the ramp, reduced while networks predict rewards worse than UCB^a does", ("ramp",)),
+    "constant": Part("fnbandit.federation.alpha:Constant", "", "weight_value in every iteration", ("weight_value",)),
+}  # fmt: skip
+
+OPTIMIZERS = {
+    "gd": Part("fnbandit.networks.training:GradientDescent", "gradient descent", "plain gradient descent (the paper)"),
+    "adam": Part("fnbandit.networks.training:Adam", "Adam", "Adam, whose moments start from zero in each round"),
+}
+
+AGGREGATIONS = {
+    "mean": Part("fnbandit.federation.aggregation:Mean", "mean", "the average (Alg. 2, line 4)"),
+    "median": Part("fnbandit.federation.aggregation:Median", "median", "the median of every coordinate"),
+    "trimmed-mean": Part("fnbandit.federation.aggregation:TrimmedMean", "trimmed mean",
+                         "the mean of every coordinate without its extremes", ("trim",)),
+    "geometric-median": Part("fnbandit.federation.aggregation:GeometricMedian", "geometric median",
+                             "the point with the least sum of distances (Weiszfeld)"),
+}  # fmt: skip
+
+CHANNELS = {
+    "exact": Part("fnbandit.federation.channels:Exact", "exact", "matrices as the paper sends them"),
+    "factored": Part("fnbandit.federation.channels:Factored", "factored",
+                     "triangular factors of new rows where these have fewer numbers"),
+    "quantized": Part("fnbandit.federation.channels:Quantized", "quantized",
+                      "uploads rounded stochastically to message_bits per number", ("message_bits",)),
+}  # fmt: skip
+
+PRECEDING = {"quantized": ("factored",)}
+"""Links that must precede a link in a chain of channels"""
+
+STALENESS = {
+    "none": Part("fnbandit.federation.staleness:Unweighted", "", "all uploads have the same weight"),
+    "polynomial": Part("fnbandit.federation.staleness:Polynomial", "staleness counts",
+                       "an upload has weight (1 + staleness)^-staleness_power", ("staleness_power",)),
+}  # fmt: skip
+
+SPELLS = ("jitter", "away_seconds", "training_pace")
+DRAWN = ("speed", "speed_spread", "slow_share", "slow_factor", "latency", "bandwidth_up", "bandwidth_down",
+         "link_spread", "availability", *SPELLS)  # fmt: skip
+CLOCKS = {
+    "none": Part("fnbandit.simulation.clock:Clock", "no clock",
+                 "no simulated time; agents that do not wait for others have equal speeds"),
+    "uniform": Part("fnbandit.simulation.clock:UniformClock", "uniform speeds",
+                    "speeds and links drawn uniformly between 1 - spread and 1 + spread times the typical one", DRAWN),
+    "lognormal": Part("fnbandit.simulation.clock:LognormalClock", "lognormal speeds",
+                      "speeds and links drawn as exp(spread z) times the typical one, z standard normal", DRAWN),
+    "trace": Part("fnbandit.simulation.clock:TableClock", "measured speeds",
+                  "speeds and links from a table: agent, speed, latency, up, down[, availability]",
+                  ("clock_table", *SPELLS)),
+}  # fmt: skip
+
+PARTICIPATIONS = {
+    "all": Part("fnbandit.federation.participation:Everyone", "", "all agents upload in every round (the paper)"),
+    "fraction": Part("fnbandit.federation.participation:Fraction", "a fraction",
+                     "a share participation_fraction of the agents, drawn anew in each round",
+                     ("participation_fraction",)),
+    "availability": Part("fnbandit.federation.participation:Availability", "those available",
+                         "the agents that are available by the clock"),
+}  # fmt: skip
+
+KINDS: dict[str, dict[str, Part]] = {
+    "algorithm": ALGORITHMS,
+    "environment": ENVIRONMENTS,
+    "trigger": TRIGGERS,
+    "weight": WEIGHTS,
+    "training_optimizer": OPTIMIZERS,
+    "aggregation": AGGREGATIONS,
+    "messages": CHANNELS,
+    "clock": CLOCKS,
+    "staleness": STALENESS,
+    "participation": PARTICIPATIONS,
+}
+"""Fields of Config that name a part, and the parts that they accept."""
+
+
+def describe_part(kind: str, name: str) -> Part:
+    """Return the part that a field names; the title of a user's part ("package.module:Class") is its class name."""
+    if name in KINDS[kind]:
+        return KINDS[kind][name]
+    if kind == "environment" and is_table(name):
+        return OWN_TABLE
+    return Part(name, name.partition(":")[2], name)
+
+
+def link_names(messages: str) -> list[str]:
+    """Return the links of a chain of channels, "factored, quantized" or "factored+quantized", in order.
+
+    A link that must precede another one is added before it if it is missing.
+    """
+    links: list[str] = []
+    for name in messages.replace("+", ",").split(","):
+        links += [before for before in PRECEDING.get(name.strip(), ()) if before not in links] + [name.strip()]
+    return links
+
+
+def is_table(name: str) -> bool:
+    """Return True where an environment's name is the path of a table."""
+    return name.endswith((".parquet", ".csv"))
+
+
+def resolve_part(kind: str, name: str) -> Any:
+    """Return the class or function of a part; import a user's part also from the working directory."""
+    part = describe_part(kind, name)
+    if part.path != name:
+        module, _, attribute = part.path.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    return import_user_part(kind, name)
+
+
+def build(kind: str, name: str, *args: Any) -> Any:
+    """Build an object of a part's class; an exception of a user's part is raised with the name of the part."""
+    found = resolve_part(kind, name)
+    return found(*args) if name in KINDS[kind] else call_user_code(f"{kind}={name!r}", found, *args)
+
+
+def import_user_part(kind: str, name: str) -> Any:
+    """Import a user's part, "package.module:Name"; raise a one-line ValueError where it does not exist."""
+    here = str(Path.cwd())
+    # Added here only: a file in that folder could shadow a module that some library imports.
+    if here not in sys.path:
+        sys.path.append(here)
+    module_name, _, attribute = name.partition(":")
+    fault = None
+    try:
+        if all(part.isidentifier() for part in module_name.split(".")):
+            module = call_user_code(f"{kind}={name!r}", importlib.import_module, module_name)
+        else:
+            fault = f"{module_name!r} is not a module name"
+    except ImportError as error:
+        fault = str(error)
+    if fault is None and not hasattr(module, attribute):
+        fault = f"module {module_name!r} has no {attribute!r}"
+    if fault is not None:
+        raise ValueError(f"{kind}={name!r}: cannot import it ({fault}); expected package.module:Name")
+    found = getattr(module, attribute)
+    if not callable(found):
+        raise ValueError(f"{kind}={name!r}: not a class or a function; expected package.module:Name")
+    if kind == "algorithm" and not hasattr(found, "memory"):
+        raise ValueError(f"{kind}={name!r}: not an algorithm; expected a class that extends fnbandit.Group")
+    USER_MODULES[module_name] = f"{kind}={name!r}"
+    return found
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise a one-line ValueError, with the nearest known name, where no part of this kind has the name."""
+    if kind == "messages":
+        links = [link.strip() for link in name.replace("+", ",").split(",")]
+        for link in links if len(links) > 1 else []:
+            check_name(kind, link)
+        for place, link in enumerate(links):
+            late = [before for before in PRECEDING.get(link, ()) if before in links[place:]]
+            if late:
+                raise ValueError(f"messages={name!r}: {late[0]} must precede {link}")
+            if link in links[:place]:
+                raise ValueError(f"messages={name!r}: {link} is given twice")
+        if len(links) > 1:
+            return
+    own = ":" in name or (kind == "environment" and is_table(name))
+    if not own and name not in KINDS[kind]:
+        others = ["path/to/table.parquet", "path/to/table.csv"] if kind == "environment" else []
+        raise ValueError(unknown(kind, name, [*KINDS[kind], *others, "package.module:Name"]))
+
+
+def check_together(algorithm: str, trigger: str, diagonal: bool, participation: str, clock: str) -> None:
+    """Raise a one-line ValueError on parts that cannot be combined."""
+    if participation == "availability" and clock == "none":
+        raise ValueError("participation='availability': needs a clock; clock='none' makes all agents available")
+    if algorithm not in ("fn-ucb-async", "fedlinucb"):
+        return
+    if trigger in ("diagonal", "budget"):
+        accepted = ", ".join(name for name in TRIGGERS if name not in ("diagonal", "budget"))
+        raise ValueError(f"trigger={trigger!r}: algorithm={algorithm} accepts {accepted}")
+    if diagonal:
+        raise ValueError(f"diagonal=True: algorithm={algorithm} needs full matrices")
+
+
+def without_effect(settings: dict[str, Any]) -> dict[str, str]:
+    """Return the fields that have no effect in a Config with these settings, each with the choice that disables it.
+
+    Example: without_effect({"trigger": "always"})["threshold"] is "trigger=always".
+    """
+    idle: dict[str, str] = {}
+    for kind, parts in KINDS.items():
+        name = str(settings.get(kind))
+        chosen = link_names(name) if kind == "messages" else [name]
+        others = [*parts.values(), OWN_TABLE] if kind == "environment" else list(parts.values())
+        optional = {field for part in others for field in part.fields}
+        if kind in idle:
+            idle |= dict.fromkeys(optional, idle[kind])
+        elif all(one in parts for one in chosen) or (kind == "environment" and is_table(name)):
+            used = {field for one in chosen for field in describe_part(kind, one).fields}
+            idle |= dict.fromkeys(optional - used, f"{kind}={name}")
+        elif kind == "environment":
+            idle |= dict.fromkeys(optional - set(FUNCTION), f"{kind}={name}")
+        for reason, fields in _idle_with(settings, idle):
+            for field in fields:
+                idle.setdefault(field, reason)
+    return idle
+
+
+def _idle_with(settings: dict[str, Any], idle: dict[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield values that disable other fields, whatever the parts are: the choice and the fields."""
+
+    def chosen(field: str, *values: Any) -> bool:
+        return field in settings and any(settings[field] is value or settings[field] == value for value in values)
+
+    if chosen("slow_share", 0):
+        yield "slow_share=0", ("slow_factor",)
+    if chosen("availability", 1):
+        yield "availability=1", ("away_seconds",)
+    if str(settings.get("algorithm")) not in ALGORITHMS:
+        return  # A user's algorithm may read any field.
+    if chosen("use_local", False):
+        yield "use_local=false", UCB_B
+    if chosen("use_global", False):
+        yield "use_global=false", ("exploration_global", "weight", "first_iteration_only")
+    if chosen("aggregate", False) and not chosen("training_start", "aggregate"):
+        yield "aggregate=false", ("aggregation", "server_momentum")
+    steps = settings.get("training_steps", "auto")
+    if "training_steps" in idle:
+        yield idle["training_steps"], AUTOMATIC
+    elif steps != "auto":
+        yield f"training_steps={steps}", AUTOMATIC
+    if steps == 0:
+        yield "training_steps=0", tuple(name for name in TRAINING if name != "training_steps")
+    if chosen("network", "ntk"):
+        yield "network=ntk", ("initialization",)
+    if chosen("hidden_layers", 1):
+        yield "hidden_layers=1", ("initialization",)
+
+
+def without_theory(settings: dict[str, Any]) -> dict[str, str]:
+    """Return the fields that only the theory reads where no other field, weight included, is 'theory'."""
+    requested = [name for name, value in settings.items() if value == "theory" and name not in BOUNDS]
+    return {} if requested else dict.fromkeys(BOUNDS, "no field that is 'theory'")
+
+
+def unknown(field: str, value: object, accepted: Iterable[str]) -> str:
+    """Return a one-line error: the field, the value, the nearest known name and the accepted names."""
+    accepted = list(accepted)
+    near = difflib.get_close_matches(str(value), accepted, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"{field}={value!r} is unknown{hint}; accepted: {', '.join(accepted)}"

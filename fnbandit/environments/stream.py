@@ -1,0 +1,49 @@
+"""The stream of tensors for agents that are in different iterations."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fnbandit.environments.base import Environment
+from fnbandit.numerics.randomness import BLOCK
+
+
+class RaggedStream:
+    """Contexts, means and noise of n agents, each in its own iteration. One block of each agent is held."""
+
+    def __init__(self, environment: Environment, agents: range, dtype: torch.dtype, device: torch.device) -> None:
+        self._environment, self._agents = environment, agents
+        n, arms, dim = len(agents), environment.arms, environment.dim
+        self._contexts = torch.empty(n, BLOCK, arms, dim, dtype=dtype, device=device)
+        self._means = self._contexts.new_empty(n, BLOCK, arms)
+        self._noise = self._contexts.new_empty(n, BLOCK)
+        self._blocks = np.full(n, -1)
+
+    def at(self, active: np.ndarray, iterations: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """Return contexts [n', arms, dim], means [n', arms] and noise [n'] of agents, each in its iteration.
+
+        `active` holds the agents' indices [n']; an agent may occur several times, with iterations of one block.
+        """
+        index, places = self._places(active, iterations)
+        return self._contexts[index, places], self._means[index, places], self._noise[index, places]
+
+    def contexts(self, active: np.ndarray, iterations: np.ndarray) -> Tensor:
+        """Return the contexts of `at` alone."""
+        return self._contexts[self._places(active, iterations)]
+
+    def _places(self, active: np.ndarray, iterations: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return the indices of agents and of their iterations in the blocks; draw blocks that are not held."""
+        blocks, offsets = np.divmod(iterations - 1, BLOCK)
+        for place in np.flatnonzero(self._blocks[active] != blocks):
+            agent = int(active[place])
+            if self._blocks[agent] == blocks[place]:
+                continue  # drawn for another iteration of the same agent
+            block = self._environment.block(self._agents[agent], int(blocks[place]))
+            self._contexts[agent] = torch.from_numpy(block.contexts)
+            self._means[agent] = torch.from_numpy(block.means)
+            self._noise[agent] = torch.from_numpy(block.noise)
+            self._blocks[agent] = blocks[place]
+        device = self._contexts.device
+        return torch.from_numpy(active).to(device), torch.from_numpy(offsets).to(device)

@@ -1,0 +1,1 @@
+"""Communication: triggers, participants, messages and channels, replicas, and servers that aggregate."""

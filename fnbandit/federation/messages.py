@@ -1,0 +1,49 @@
+"""Contents and sizes of messages, and the cost of an exchange as the paper counts it (Sec. 3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fnbandit.core import Cost
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Number of quantities of each kind in one message, as Algs. 1 and 2 list them."""
+
+    covariances: int = 0
+    """W_new, or W_sync"""
+    inverses: int = 0
+    """V_local^-1's, or their mean"""
+    vectors: int = 0
+    """B_new, or B_sync"""
+    networks: int = 0
+    """theta_i, or theta_sync,NN"""
+    scalars: int = 0
+    """alpha_i, or alpha"""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Size of one message."""
+
+    numbers: int
+    bytes: int
+
+
+def exchange_cost(ups: Sequence[tuple[int, Size]], down: tuple[int, Size], signals: int | None = None) -> Cost:
+    """Return the cost of an exchange, from (senders, size of each upload) pairs and (receivers, size of each download).
+
+    A round that agents ask for starts with `signals` signals up and one to every agent, which carry no number
+    (Alg. 1, lines 12-13); None where the iteration of the round was known beforehand.
+    """
+    receivers, size = down
+    return Cost(
+        messages_up=sum(senders for senders, _ in ups) + (signals or 0),
+        messages_down=receivers * (1 if signals is None else 2),
+        numbers_up=sum(senders * up.numbers for senders, up in ups),
+        numbers_down=receivers * size.numbers,
+        bytes_up=sum(senders * up.bytes for senders, up in ups),
+        bytes_down=receivers * size.bytes,
+    )

@@ -1,0 +1,1 @@
+"""The networks, their tangent features and their training."""

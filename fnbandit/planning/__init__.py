@@ -1,0 +1,1 @@
+"""Work, memory and time of a run, estimated before it starts."""

@@ -1,0 +1,131 @@
+"""The result of a simulation: all iterations and rounds, collected from its segments."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fnbandit.config import Config
+from fnbandit.core import Cost, Round, Segment, Times, Trace
+from fnbandit.hooks import load_hook
+
+COSTS = tuple(Cost.__dataclass_fields__)
+
+
+TIMES = tuple(Times.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class Communication:
+    """Cost of the rounds; each array has one entry per round."""
+
+    messages_up: np.ndarray
+    messages_down: np.ndarray
+    numbers_up: np.ndarray
+    numbers_down: np.ndarray
+    bytes_up: np.ndarray
+    bytes_down: np.ndarray
+
+    @classmethod
+    def of(cls, rounds: list[Round]) -> Communication:
+        return cls(**{name: np.array([getattr(r.cost, name) for r in rounds], dtype=np.int64) for name in COSTS})
+
+    @property
+    def total(self) -> Cost:
+        """Sum over all rounds."""
+        return Cost(**{name: int(getattr(self, name).sum()) for name in COSTS})
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished simulation; arrays are [iterations, agents]."""
+
+    config: Config
+    """The config, with every 'theory' replaced by its number"""
+    arms: np.ndarray
+    rewards: np.ndarray
+    regret: np.ndarray
+    """h(best) - h(chosen), without noise"""
+    alpha: np.ndarray
+    """[iterations]"""
+    round_records: list[Round]
+    theta: np.ndarray | None
+    """theta_sync,NN after the last round"""
+    seconds: float
+    times: np.ndarray | None = None
+    """Simulated seconds at which agents finished their iterations, with a clock"""
+    segments: tuple[Segment, ...] = ()
+    """The segments, for `save`; their traces are views of the arrays above"""
+
+    def __repr__(self) -> str:
+        return f"Result: {self.summary()}"
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the records of a run, as `fnbandit run` does, for `report`, `ls` and `fnbandit.load`."""
+        return load_hook("save")(self, folder)
+
+    def plot(self, name: str = "regret") -> Any:
+        """Return a matplotlib figure: "regret", "rounds" or "alpha"."""
+        return load_hook("plot_result")(self, name)
+
+    @property
+    def rounds(self) -> list[int]:
+        """Iterations in which a communication round took place."""
+        return [r.iteration for r in self.round_records]
+
+    @property
+    def communication(self) -> Communication:
+        return Communication.of(self.round_records)
+
+    def summary(self) -> str:
+        """Return regret, rounds, bytes and seconds as text."""
+        config, total = self.config, self.communication.total
+        final = self.regret.sum(0)
+        error = float(standard_error(final))
+        return "\n".join(
+            (
+                f"{config.algorithm} on {config.environment}, {config.agents} agents, {config.horizon} iterations",
+                f"  regret per agent   {final.mean():.2f} (standard error over agents {error:.2f})",
+                f"  rounds             {len(self.rounds)}",
+                f"  bytes              {total.bytes_up:,} up, {total.bytes_down:,} down",
+                f"  seconds            {self.seconds:.1f}",
+            )
+        )
+
+
+def standard_error(values: np.ndarray) -> np.ndarray:
+    """Return the standard error of the mean over the first axis, by the unbiased variance (n - 1); 0 for one value."""
+    return values.std(axis=0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.zeros(values.shape[1:])
+
+
+def collect(config: Config, segments: Iterable[Segment]) -> Result:
+    """Return the Result of all segments of a simulation. `config` is the resolved one."""
+    began = time.perf_counter()
+    segments = list(segments)
+    traces = [vars(segment.trace) for segment in segments]
+    whole = {name: _concatenate([trace[name] for trace in traces]) for name in traces[0]}
+    # Views of the whole, so that memory holds every number once.
+    parts: list[dict[str, Any]] = [
+        {n: v if v is None else v[s.start : s.end] for n, v in whole.items()} for s in segments
+    ]
+    return Result(
+        config=config,
+        arms=whole["arms"],
+        rewards=whole["rewards"],
+        regret=whole["regret"],
+        alpha=whole["alpha"],
+        round_records=[record for segment in segments for record in segment.rounds],
+        theta=segments[-1].theta,
+        seconds=time.perf_counter() - began,
+        times=whole["time"],
+        segments=tuple(replace(s, trace=Trace(**part)) for s, part in zip(segments, parts, strict=True)),
+    )
+
+
+def _concatenate(values: list[Any]) -> Any:
+    return None if values[0] is None else np.concatenate(values)

@@ -1,0 +1,1 @@
+"""The files of runs and studies: records, checkpoints, totals."""

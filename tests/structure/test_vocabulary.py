@@ -1,0 +1,56 @@
+"""Names: one meaning per public top-level name; functions are verbs, so that no function is named by a participle."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+
+from sources import modules
+
+PARTICIPLE = re.compile(r"^(?!need|feed|seed|speed|embed|exceed|bring|string)[a-z]+(ed|ing)$")
+PROPERTIES = ("property", "contextmanager", "fixture")
+"""Decorators of functions that are read as values, or as context managers"""
+
+
+def public_names() -> dict[str, set[str]]:
+    """Every public class, function and constant at the top of a module, with the modules that define it."""
+    homes: dict[str, set[str]] = defaultdict(set)
+    for module, tree in modules().items():
+        for node in tree.body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            names = [target.id for target in targets if isinstance(target, ast.Name) and target.id.isupper()]
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                names = [node.name]
+            for name in names:
+                if not name.startswith("_") and len(name) > 1:
+                    homes[name].add(module)
+    return homes
+
+
+def participles(tree: ast.AST) -> list[str]:
+    """Functions whose name begins with a participle."""
+    return [
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and PARTICIPLE.match(node.name.strip("_").split("_")[0])
+        and not any(word in ast.unparse(decorator) for decorator in node.decorator_list for word in PROPERTIES)
+    ]
+
+
+def test_a_public_name_has_one_home():
+    homes = {name: found for name, found in public_names().items() if len(found) > 1}
+    assert not homes, homes
+
+
+def test_no_function_is_named_by_a_participle():
+    found = [f"{module}:{name}" for module, tree in modules().items() for name in participles(tree)]
+    assert not found, "\n".join(found)
+
+
+def test_such_names_are_seen():
+    assert participles(ast.parse("def joined(): ...")) == ["joined"]
+    assert participles(ast.parse("def _sending_time(): ...")) == ["_sending_time"]
+    assert participles(ast.parse("@contextmanager\ndef locked(): ...")) == []
+    assert participles(ast.parse("def join(): ...\ndef needs_it(): ...")) == []

@@ -1,0 +1,180 @@
+"""Somebody else's folder is only read: nothing is imported, run, written or told that nobody asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from test_trust import SMALL, in_a_directory_of_its_own, one_line, tampered, unfinish  # noqa: F401
+
+from fnbandit.storage.checkpoints import CHECKPOINT_FOLDER
+from workflows.command_line import main
+
+EVIL = "from pathlib import Path\nPath('imported').touch()\ndef reward(x):\n    return x[:, 0]\n"
+
+
+def test_a_foreign_study_imports_nothing_unasked(tmp_path, capsys, monkeypatch):
+    assert main(["run", *SMALL, "--out", "here"]) == 0
+    (tmp_path / "foreign_module.py").write_text(EVIL)
+    tampered("here", environment="foreign_module:reward")
+    unfinish("here")
+    capsys.readouterr()
+    assert main(["resume", "here"]) == 2
+    assert "study.json: imports environment=foreign_module:reward; --trust allows it" in one_line(capsys)
+    for argv in (["report", "here"], ["resume", "here"]):
+        main(argv)
+    assert not (tmp_path / "imported").exists()
+    assert main(["resume", "here", "--trust"]) == 0
+    assert (tmp_path / "imported").exists()
+    (tmp_path / "imported").unlink()
+    monkeypatch.delitem(sys.modules, "foreign_module")
+    assert main(["report", "here"]) == 0, "a run's config is read without its modules"
+    assert not (tmp_path / "imported").exists() and "foreign_module" not in sys.modules
+
+
+def test_a_foreign_study_imports_no_tracker_unasked(tmp_path, capsys):
+    assert main(["run", *SMALL, "--out", "here"]) == 0
+    base = "from workflows.tracking.base import Tracker\nclass Mine(Tracker):\n    pass\n"
+    (tmp_path / "foreign_tracker.py").write_text(EVIL + base)
+    tampered("here", settings={"tracking": "foreign_tracker:Mine"})
+    unfinish("here")
+    capsys.readouterr()
+    assert main(["resume", "here"]) == 2
+    assert "study.json: imports tracking=foreign_tracker:Mine; --trust allows it" in one_line(capsys)
+    assert main(["report", "here"]) == 2, "no run is there"
+    assert not (tmp_path / "imported").exists()
+    assert main(["resume", "here", "--trust"]) == 0
+    assert (tmp_path / "imported").exists()
+
+
+def test_a_prompt_on_a_terminal(tmp_path, capsys, monkeypatch):
+    import io
+
+    assert main(["run", *SMALL, "--out", "here", "--checkpoint", "elsewhere"]) == 0
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for answer, code in (("n\n", 2), ("", 2), ("y\n", 0)):
+        monkeypatch.setattr("sys.stdin", Terminal(answer))
+        monkeypatch.setattr("sys.stderr", Terminal())
+        assert main(["resume", "here"]) == code, answer
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "words"),
+    [
+        ("checkpoint", "thesis", "writes checkpoints to thesis"),
+        ("checkpoint", "s3://bucket/x", "writes checkpoints to s3://bucket/x"),
+        ("tracking_uri", "http://evil.example", "sends its results to http://evil.example"),
+        ("address", "1.2.3.4:6379", "joins the Ray cluster at 1.2.3.4:6379"),
+    ],
+)
+def test_places_of_a_foreign_study_are_asked_for(tmp_path, capsys, setting, value, words):
+    assert main(["run", *SMALL, "--out", "here"]) == 0
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").write_text("years of work")
+    tampered("here", settings={setting: value})
+    unfinish("here")
+    capsys.readouterr()
+    assert main(["resume", "here"]) == 2
+    assert f"{words}; --trust allows it" in one_line(capsys)
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter"]
+
+
+def test_places_inside_the_folder_or_from_the_command_line_need_no_trust(tmp_path):
+    assert main(["run", *SMALL, "--out", "here", "--checkpoint", "here/inside"]) == 0
+    assert main(["resume", "here"]) == 0
+    tampered("here", settings={"checkpoint": "thesis"})
+    unfinish("here")
+    assert main(["resume", "here", "--checkpoint", "mine"]) == 0
+    assert not (tmp_path / "thesis").exists()
+
+
+@pytest.mark.parametrize(
+    "path", ["../out", "/tmp/fnbandit-out", "a/../../out", "", "a//b", "a\\b", "a\0b", 3, None, "./a"]
+)
+def test_runs_stay_in_their_studys_folder(tmp_path, capsys, path):
+    assert main(["run", *SMALL, "--out", "here"]) == 0
+    tampered("here", point={"path": path})
+    capsys.readouterr()
+    assert main(["resume", "here", "--trust"]) == 2
+    assert "study.json: cannot be read" in one_line(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_links_do_not_lead_out_of_the_folder(tmp_path, capsys):
+    assert main(["run", *SMALL, "--out", "here"]) == 0
+    (tmp_path / "thesis").mkdir()
+    precious = tmp_path / "thesis" / "chapter"
+    precious.write_text("years of work")
+    unfinish("here")
+    for name in ("trace.arrows", "summary.json.part", "config.toml", "trace.parquet.part"):
+        (tmp_path / "here" / name).unlink(missing_ok=True)
+        (tmp_path / "here" / name).symlink_to(precious)
+    (tmp_path / "here" / "figures" / "regret.png").unlink()
+    (tmp_path / "here" / "figures" / "regret.png").symlink_to(precious)
+    assert main(["resume", "here"]) == 0
+    assert precious.read_text() == "years of work"
+    unfinish("here")
+    (tmp_path / "here" / CHECKPOINT_FOLDER).symlink_to(tmp_path / "thesis")
+    capsys.readouterr()
+    assert main(["resume", "here"]) == 2
+    assert "thesis, where here/fnbandit-checkpoints points; --trust allows it" in one_line(capsys)
+
+
+def test_a_builtin_part_puts_no_folder_on_the_path(tmp_path, monkeypatch):
+    from fnbandit.config.registry import resolve_part
+
+    monkeypatch.setattr("sys.path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    resolve_part("algorithm", "linear-ucb")
+    assert str(tmp_path) not in sys.path
+
+
+SECRETS = ["http://me:hunter2@host:5000", "postgresql+psycopg2://me:hunter2@host/db", "http://host/?token=hunter2&x=1",
+           "s3://AKIA:hunter2@bucket/x?region=eu", "http://me:a@hunter2@host/",
+           "https://h/x?api_key=hunter2"]  # fmt: skip
+
+
+@pytest.mark.parametrize("uri", SECRETS)
+def test_passwords_are_masked(uri):
+    from workflows.terminal.secrets import mask_secrets
+
+    for text in (uri, f"tracking_uri={uri!r}: no answer"):
+        assert "hunter2" not in mask_secrets(text) and "***" in mask_secrets(text)
+        assert mask_secrets(mask_secrets(text)) == mask_secrets(text)
+    for plain in ("http://host:5000/a@b", "sqlite:////tmp/mlflow.db", "s3://bucket/x?region=eu", "a:b@c"):
+        assert mask_secrets(plain) == plain
+
+
+def test_passwords_are_printed_and_kept_nowhere(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    command = [sys.executable, "-m", "workflows.run", *SMALL[:-2], "--out", "here"]
+    command += ["--tracking-uri", "http://me:hunter2@127.0.0.1:9", "--checkpoint-seconds", "0.001"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "***@127.0.0.1:9" in done.stderr, "the server that is down is told of"
+    assert "hunter2" not in done.stdout + done.stderr
+    for path in (tmp_path / "here").rglob("*"):
+        assert path.is_dir() or b"hunter2" not in path.read_bytes(), path
+    assert main(["resume", "here"]) == 2
+    printed = capfd.readouterr().err
+    assert "its password is not kept; give it again as --tracking-uri or in MLFLOW_TRACKING_URI" in printed
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:hunter2@127.0.0.1:9")
+    assert main(["resume", "here"]) == 0
+    assert main(["run", *SMALL, "--out", "there", "--checkpoint", "gopher://me:hunter2@host/x"]) == 2
+    printed = capfd.readouterr()
+    assert "gopher://me:***@host" in printed.err and "hunter2" not in printed.out + printed.err
+
+
+def test_runs_that_stood_in_the_folder_are_not_carried_out_unasked(tmp_path, capsys):
+    assert main(["sweep", *SMALL[2:], "--agents", "2,3", "--out", "here"]) == 0
+    (tmp_path / "foreign_module.py").write_text(EVIL)
+    tampered("here", environment="foreign_module:reward")
+    (tmp_path / "here" / "agents=2" / "seed=0" / "summary.json").unlink()
+    capsys.readouterr()
+    assert main(["sweep", *SMALL[2:], "--agents", "3,4", "--out", "here"]) == 2
+    assert "holds other runs, too: imports environment=foreign_module:reward" in capsys.readouterr().err
+    assert not (tmp_path / "imported").exists()

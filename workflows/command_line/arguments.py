@@ -1,0 +1,110 @@
+"""Arguments of `run`, `sweep` and `theory`: files and flags become the runs of a study."""
+
+from __future__ import annotations
+
+import logging
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from fnbandit.config import FIELDS, Config
+from fnbandit.config.fields import Count, settings
+from fnbandit.config.registry import BOUNDS, unknown
+from workflows.command_line.flags import Positional, build_arguments, flag_types, parse_values, printable
+from workflows.studies.composition import compose, resolve_checkpoint
+from workflows.studies.settings import Settings
+from workflows.studies.study import RunSpec
+
+log = logging.getLogger("fnbandit")
+
+
+@settings
+class Display:
+    """How much a command prints."""
+
+    quiet: bool = False
+    """Print nothing but warnings and errors."""
+    verbose: bool = False
+    """Print details, too: layout, checkpoints, actors that were lost and rebuilt."""
+
+
+@settings
+class ConfigArguments:
+    """A simulation: a settings file, a preset, and every field of Config as a flag."""
+
+    file: Positional[Path | None] = None
+    """A TOML file with any of the fields below; flags override it."""
+    preset: Literal["tuned", "paper", "theory"] = "tuned"
+    """Where the defaults come from: ours, the paper's Sec. 5, or Algorithms 1 and 2 to the letter."""
+    config: Config = field(default_factory=Config)
+
+
+@settings
+class StudyArguments(ConfigArguments):
+    """Runs: a simulation, with one or several seeds, and how it is carried out."""
+
+    seeds: Count = 1
+    """Runs with this many seeds, from `seed` on."""
+    dry_run: bool = False
+    """Show what would run, its layout, the memory and the time it takes, and stop."""
+    overwrite: bool = False
+    """Remove the study that stands in --out, and begin anew."""
+    settings: Settings = field(default_factory=Settings)
+    display: Display = field(default_factory=Display)
+
+
+Kind = TypeVar("Kind", bound=ConfigArguments)
+
+
+@dataclass(frozen=True)
+class Request(Generic[Kind]):
+    """The runs that a command line asks for, and all its other arguments."""
+
+    points: list[RunSpec]
+    arguments: Kind
+
+
+def parse_request(program: str, argv: Sequence[str], lists: bool, kind: type[Kind]) -> Request[Kind]:
+    """Return the runs that a command line stands for: flags override the file, the file overrides the preset.
+
+    A field that has no effect in any of the runs is an error if it is a flag, and a warning if it is in a file, which
+    several studies may share.
+    """
+    flags = parse_values(kind, program, argv, FIELDS)
+    (path,) = flags.pop("file", [None])
+    values = (read_settings(path) if path is not None else {}) | flags
+    for name, several in values.items():
+        if len(several) > 1 and not lists:
+            raise ValueError(f"{name}: has several values; `fnbandit sweep` takes lists")
+    fields = {name: several for name, several in values.items() if name in FIELDS}
+    others = {name: several[0] for name, several in values.items() if name not in FIELDS}
+    arguments = build_arguments(kind, resolve_checkpoint(others))
+    seeds = arguments.seeds if isinstance(arguments, StudyArguments) else 1
+    points, idle = compose(arguments.preset, fields, seeds)
+    for name, reason in idle.items():
+        if name in BOUNDS and not issubclass(kind, StudyArguments):
+            continue  # `theory` shows what they lead to
+        if name in flags:
+            raise ValueError(f"{name}: has no effect with {reason}")
+        log.warning("fnbandit: %s: %s has no effect with %s", path, name, reason)
+    return Request(points, arguments)
+
+
+def read_settings(path: Path) -> dict[str, list[Any]]:
+    """Return the values of a settings file, a list for every key; raise a ValueError of one line on a bad file."""
+    name = printable(str(path))
+    if path.suffix != ".toml":
+        raise ValueError(f"{name}: is no settings file (NAME.toml) and no flag's value; lists are written 1,2,5")
+    try:
+        file = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ValueError(f"{name}: no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{name}: is no TOML ({error})") from None
+    known = flag_types(StudyArguments)
+    for key in file:
+        if key not in known:
+            raise ValueError(f"{name}: {unknown('key', key, known)}")
+    return {key: value if isinstance(value, list) and key in FIELDS else [value] for key, value in file.items()}

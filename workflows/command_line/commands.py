@@ -1,0 +1,244 @@
+"""The commands that run studies, list what there is to choose from, and open what runs leave."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+from rich.table import Table
+
+from fnbandit.config.fields import Count, settings
+from fnbandit.config.registry import ALGORITHMS, ENVIRONMENTS, KINDS, OWN_TABLE, Part
+from fnbandit.storage.locations import is_uri
+from workflows.command_line.arguments import Display, StudyArguments, parse_request
+from workflows.command_line.flags import Positional, parse
+from workflows.execution.failures import DONE
+from workflows.execution.study import execute_study
+from workflows.studies.composition import claimed_folder
+from workflows.studies.experiments import experiment, experiment_names
+from workflows.studies.settings import Settings
+from workflows.studies.study import StudyPlan, folder_for, load_study
+from workflows.terminal.output import MESSAGE_HANDLER, console
+
+# Modules that need torch, Ray or matplotlib are imported by the commands that use them: help does not wait for them.
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one experiment, with one or several seeds."""
+    return _run_study("run", argv, lists=False)
+
+
+def sweep(argv: Sequence[str]) -> int:
+    """Run the product of lists."""
+    return _run_study("sweep", argv, lists=True)
+
+
+def _run_study(command: str, argv: Sequence[str], lists: bool) -> int:
+    request = parse_request(f"fnbandit {command}", argv, lists, StudyArguments)
+    arguments = request.arguments
+    with claimed_folder(arguments.settings.out, request.points[0].config, arguments.dry_run) as directory:
+        plan = StudyPlan(directory.name, directory, request.points, arguments.settings)
+        return _execute([plan], arguments.display, arguments.dry_run, arguments.overwrite)
+
+
+def _execute(plans: list[StudyPlan], display: Display, dry_run: bool = False, overwrite: bool = False) -> int:
+    """Run studies one after the other, or show what they would do; return the largest exit code."""
+    if display.verbose:
+        MESSAGE_HANDLER.setLevel(logging.INFO)
+    codes = [DONE]
+    for place, plan in enumerate(plans):
+        if dry_run:
+            from workflows.execution.dry_run import describe_run_plan
+
+            describe_run_plan(plan, console())
+        else:
+            codes.append(execute_study(plan, console(display.quiet), overwrite, plans[:place]))
+    return max(codes)
+
+
+@settings
+class ReproduceArguments:
+    """The paper's figures from the experiment files shipped with the package."""
+
+    figures: Positional[tuple[str, ...]] = ()
+    """fig1a, fig1b, ... or all; without any: a list of them."""
+    quick: bool = False
+    """A small version of about a minute."""
+    seeds: Count | None = None
+    """Runs with this many seeds; without it as many as the figure's file says."""
+    dry_run: bool = False
+    """List the runs with the memory and the time they take, and stop."""
+    overwrite: bool = False
+    """Remove the study that stands in the figure's folder, and begin anew."""
+    missing: bool = False
+    """Run only what has no results among those that are shipped."""
+    keep: bool = False
+    """Write the figure's results among those that are shipped: its curves that are finished."""
+    page: bool = False
+    """Write the page of results, RESULTS.md and its pictures, from those that are shipped."""
+    settings: Settings = field(default_factory=Settings)
+    display: Display = field(default_factory=Display)
+
+
+def reproduce(argv: Sequence[str]) -> int:
+    """Run the paper's figures, compare them with the shipped results, and keep or publish them on request."""
+    arguments = parse(ReproduceArguments, "fnbandit reproduce", argv)
+    if arguments.keep and (arguments.quick or arguments.dry_run or not arguments.figures):
+        raise ValueError("keep=True: takes figures at full size, without --quick and --dry-run")
+    if arguments.missing and (arguments.quick or not arguments.figures):
+        raise ValueError("missing=True: takes figures at full size, without --quick")
+    names = experiment_names() if "all" in arguments.figures else arguments.figures
+    if not names and not arguments.page:
+        console().print("figures: " + ", ".join([*experiment_names(), "all"]), soft_wrap=True)
+    if arguments.settings.out is not None and len(names) > 1:
+        raise ValueError(f"out={str(arguments.settings.out)!r}: takes one figure; without it each goes to runs/FIGURE")
+    studies = [experiment(name, arguments.quick, arguments.seeds, arguments.settings) for name in names]
+    todo = studies
+    if arguments.missing:
+        from workflows.paper.shipped import without_shipped
+
+        todo = [left for study in studies if (left := without_shipped(study)).points]
+        if not todo:
+            console(arguments.display.quiet).print("nothing is missing")
+    code = _execute(todo, arguments.display, arguments.dry_run, arguments.overwrite)
+    for study in [] if arguments.quick or arguments.dry_run else studies:
+        from workflows.paper.shipped import compare, keep
+
+        compare(study, console(arguments.display.quiet))
+        if arguments.keep:
+            path, unfinished = keep(study)
+            without = f", without {unfinished} curves that are not finished" if unfinished else ""
+            console(arguments.display.quiet).print(f"kept     {path}{without}", soft_wrap=True)
+    if arguments.page:
+        from workflows.paper.page import write_page
+
+        for path in write_page():
+            console(arguments.display.quiet).print(f"page     {path}", soft_wrap=True)
+    return code
+
+
+@settings
+class ResumeArguments:
+    """Goes on with an interrupted run, sweep or figure."""
+
+    directory: Positional[str]
+    """Where its records are: a folder, or a URI."""
+    trust: bool = False
+    """Import the modules and use the places outside of the folder that its study.json names."""
+    checkpoint: str | None = None
+    """Directory or URI of the checkpoints, in place of the study's."""
+    tracking_uri: str | None = None
+    """MLflow server or store, in place of the study's."""
+    address: str | None = None
+    """Ray cluster to join, in place of the study's."""
+    display: Display = field(default_factory=Display)
+
+
+def resume(argv: Sequence[str]) -> int:
+    """Resume an interrupted run, sweep or figure."""
+    from workflows.studies.locks import locked
+    from workflows.studies.mirror import Mirror
+    from workflows.studies.trust import PLACES, confirm, with_places
+
+    arguments = parse(ResumeArguments, "fnbandit resume", argv)
+    places = {name: value for name in PLACES if (value := getattr(arguments, name, None)) is not None}
+    directory = folder_for(arguments.directory, Path())
+    if is_uri(arguments.directory):
+        places["out"] = arguments.directory
+        with locked(directory):
+            Mirror(arguments.directory, directory).fetch()
+    study = with_places(load_study(directory), places)
+    confirm(study, places, arguments.trust)
+    return _execute([study], arguments.display)
+
+
+@settings
+class ListArguments:
+    """Lists what there is to choose from."""
+
+
+def environments(argv: Sequence[str]) -> int:
+    """List the environments."""
+    parse(ListArguments, "fnbandit environments", argv)
+    own = Part("", "", "an own environment: a function h(x) for rows x on the unit sphere, or a class")
+    _print_parts(ENVIRONMENTS | {"path/to/table.parquet": OWN_TABLE, "package.module:Name": own})
+    return DONE
+
+
+def algorithms(argv: Sequence[str]) -> int:
+    """List the algorithms."""
+    parse(ListArguments, "fnbandit algorithms", argv)
+    _print_parts(ALGORITHMS | {"package.module:Class": Part("", "", "an own algorithm")})
+    return DONE
+
+
+def parts(argv: Sequence[str]) -> int:
+    """List all parts of a simulation, with the fields that belong to each choice."""
+    parse(ListArguments, "fnbandit parts", argv)
+    for kind, choices in KINDS.items():
+        console().print(kind)
+        _print_parts(choices, fields=True)
+    console().print("Each of them can be an own one: package.module:Name.")
+    return DONE
+
+
+def _print_parts(choices: Mapping[str, Part], fields: bool = False) -> None:
+    """Print a line per choice, and with `fields` another one with its fields."""
+    table = Table.grid(padding=(0, 2))
+    for name, part in choices.items():
+        table.add_row(f"  {name}" if fields else name, part.summary)
+        if fields and part.fields:
+            table.add_row("", f"fields: {', '.join(part.fields)}")
+    console().print(table)
+
+
+@settings
+class UiArguments:
+    """Opens the MLflow page of a study's store, or of this directory's, on loopback."""
+
+    directory: Positional[Path | None] = None
+    """A run, sweep or figure: the page of the store that it was tracked in."""
+    tracking_uri: str | None = None
+    """MLflow server or store; without it MLFLOW_TRACKING_URI, or sqlite in the working directory."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 5000
+    """Port of the page."""
+
+
+def ui(argv: Sequence[str]) -> int:
+    """Serve the MLflow page of a study's store, or of this directory's, on loopback."""
+    from workflows.studies.tracking_uri import store_uri
+    from workflows.tracking.mlflow_page import open_page
+
+    arguments = parse(UiArguments, "fnbandit ui", argv)
+    uri, experiment = arguments.tracking_uri, None
+    if arguments.directory is not None:
+        if uri is not None:
+            raise ValueError(f"{arguments.directory}: a study knows its store; --tracking-uri is for no study")
+        settings = load_study(arguments.directory).settings
+        if not settings.uses_mlflow:
+            raise ValueError(f"{arguments.directory}: was run with --tracking {settings.tracking}")
+        uri, experiment = settings.tracking_uri, settings.experiment
+    open_page(store_uri(uri), experiment, arguments.port, console())
+    return DONE
+
+
+@settings
+class CompletionArguments:
+    """Prints a script that completes commands and flags in a shell."""
+
+    shell: Positional[Literal["bash", "zsh", "fish"]]
+    """Which shell."""
+
+
+def completion(argv: Sequence[str]) -> int:
+    """Print a script that completes commands and flags."""
+    from workflows.command_line import COMMANDS
+    from workflows.command_line.completion import completion_script
+
+    shell = parse(CompletionArguments, "fnbandit completion", argv).shell
+    print(completion_script(shell, {name: command.load_arguments() for name, command in COMMANDS.items()}), end="")
+    return DONE

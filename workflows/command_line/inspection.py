@@ -1,0 +1,186 @@
+"""The commands that read records and compute numbers: ls, show, report, theory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from fnbandit.config.fields import settings
+from fnbandit.config.registry import without_effect
+from fnbandit.storage.files import FIGURES_FOLDER, STUDY_FILE
+from workflows.command_line.arguments import ConfigArguments, parse_request
+from workflows.command_line.flags import Positional, parse
+from workflows.studies.study import load_study
+from workflows.terminal.output import console
+
+if TYPE_CHECKING:
+    from fnbandit.storage.records import RunRecord
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON text, and nothing else, on standard output, for scripts."""
+    print(json.dumps(_finite(value), indent=2, allow_nan=False, default=str))
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with None in place of numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@settings
+class LsArguments:
+    """Lists the runs and studies in a folder, the latest last; of a study's folder, its runs."""
+
+    directory: Positional[Path] = Path("runs")
+    """Where to look."""
+    json: bool = False
+    """As JSON, for scripts."""
+
+
+def ls(argv: Sequence[str]) -> int:
+    """List the runs and studies in a folder."""
+    from workflows.reporting.listing import list_folder
+
+    arguments = parse(LsArguments, "fnbandit ls", argv)
+    if not arguments.directory.is_dir():
+        raise ValueError(f"{arguments.directory}: no such folder; expected one with runs")
+    rows = list_folder(arguments.directory)
+    if arguments.json:
+        print_json([row.as_dict() for row in rows])
+        return 0
+    if not rows:
+        console().print(f"{arguments.directory}: has no run", soft_wrap=True)
+        return 0
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("", "status", "N", "D", "seed", "regret", "rounds", "when"):
+        table.add_column(name, justify="right" if name in ("regret", "rounds") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row.cells())
+    console().print(table)
+    return 0
+
+
+@settings
+class ShowArguments:
+    """What a run or a study is, how far it is, and what came of it."""
+
+    directory: Positional[Path]
+    """Of a run, a sweep or a figure."""
+    json: bool = False
+    """As JSON, for scripts."""
+
+
+def show(argv: Sequence[str]) -> int:
+    """Show the config, the status and the totals of a run or study."""
+    from workflows.reporting.listing import description
+
+    arguments = parse(ShowArguments, "fnbandit show", argv)
+    found = description(arguments.directory)
+    if arguments.json:
+        print_json(found)
+        return 0
+    table = Table.grid(padding=(0, 2))
+    for name, value in found.items():
+        if name == "config":
+            idle = without_effect(value)
+            value = {key: text for key, text in value.items() if key not in idle}
+        if isinstance(value, dict):
+            value = "\n".join(f"{key} = {text}" for key, text in value.items())
+        elif isinstance(value, list):
+            value = "\n".join(map(str, value))
+        if value not in (None, ""):
+            table.add_row(name, str(value))
+    console().print(table, markup=False)
+    return 0
+
+
+@settings
+class ReportArguments:
+    """Figures and tables from records alone."""
+
+    directories: Positional[tuple[Path, ...]] = ()
+    """Runs, or folders of runs."""
+    out: Path | None = None
+    """Where the figures go; DIRECTORY/figures without it."""
+    json: bool = False
+    """The table as JSON, for scripts, and the figures' paths."""
+
+
+def report(argv: Sequence[str]) -> int:
+    """Draw figures and print tables from records alone."""
+    from fnbandit.storage.records import find_runs, read_run
+    from workflows.reporting import tables
+    from workflows.reporting.study_report import write_study_report
+
+    arguments = parse(ReportArguments, "fnbandit report", argv)
+    if not arguments.directories:
+        raise ValueError("report: expected the directory of a run, sweep or figure")
+    runs: dict[Path, RunRecord] = {}
+    published: dict[str, float] = {}
+    title = caption = None
+    for directory in arguments.directories:
+        found = find_runs(directory)
+        if not found:
+            raise ValueError(f"{directory}: has no run")
+        # A run that stands in two of the directories is one observation.
+        runs |= {path.resolve(): read_run(path) for path in found}
+        if (directory / STUDY_FILE).exists():
+            study = load_study(directory)
+            title, caption = study.title, study.caption
+            published |= study.published
+    finished = [record for record in runs.values() if record.finished]
+    first = arguments.directories[0]
+    figures, name = arguments.out or first / FIGURES_FOLDER, first.absolute().name
+    drawn = write_study_report(finished, arguments.out or first, figures, title, caption, published, name)
+    if arguments.json:
+        totals = tables.totals(finished)
+        print_json({"title": title, "rows": totals, "figures": drawn.figures, "report": drawn.pages[-1:]})
+        return 0
+    for record in runs.values():
+        if not record.finished:
+            rows = f"{record.summary['status']}, {len(record.trace)} rows so far"
+            console().print(f"{record.directory}: {rows}", soft_wrap=True)
+    tables.print_table(finished, console(), title)
+    drawn.print_paths(console())
+    return 0
+
+
+@settings
+class TheoryArguments(ConfigArguments):
+    """The theory's numbers for a simulation: a settings file, a preset, and every field of Config as a flag."""
+
+    json: bool = False
+    """As JSON, for scripts."""
+
+
+def theory_numbers(argv: Sequence[str]) -> int:
+    """Print effective dimensions, nu, D and the bounds for a config."""
+    from fnbandit import theory
+    from fnbandit.theory.assumptions import remarks
+
+    request = parse_request("fnbandit theory", argv, lists=False, kind=TheoryArguments)
+    config = request.points[0].config
+    numbers = theory.describe_theory(config)
+    lines = list(remarks(config, numbers.environment))
+    if request.arguments.json:
+        print_json({"rows": [row._asdict() for row in theory.theory_table(numbers)], "warnings": lines})
+        return 0
+    title = (
+        f"{config.environment}, {config.algorithm}, network={config.network}, N = {config.agents}, m = {config.width}"
+    )
+    table = Table("", "value", "what it is", "in the paper", title=title)
+    for row in theory.theory_table(numbers):
+        table.add_row(row.symbol, f"{row.value:.6g}", row.meaning, row.source)
+    console().print(table)
+    for line in lines:
+        console().print(f"warning: {line}", soft_wrap=True)
+    return 0

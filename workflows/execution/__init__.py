@@ -1,0 +1,1 @@
+"""Runs the runs of a study, in this process or on Ray."""

@@ -1,0 +1,193 @@
+"""Lists and describes the runs in a folder, from their summaries alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fnbandit.config.registry import describe_part
+from fnbandit.numerics.memory import readable
+from fnbandit.storage.files import LOG_FILE, STUDY_FILE, SUMMARY_FILE
+from fnbandit.storage.records import read_summary
+from workflows.studies.locks import is_locked
+from workflows.studies.study import load_study
+from workflows.terminal.progress import duration
+
+
+@dataclass(frozen=True)
+class ListingRow:
+    """A run, or a study of several runs, with the values of all its runs."""
+
+    path: str
+    status: str
+    runs: int
+    environment: list[str]
+    algorithm: list[str]
+    agents: list[int]
+    threshold: list[float]
+    """Empty where no trigger reads it"""
+    seed: list[int]
+    regret: list[float]
+    rounds: list[int]
+    when: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row for JSON; a single run has values instead of lists."""
+        values = asdict(self)
+        if self.runs > 1:
+            return values
+        return {
+            key: (value[0] if value else None) if isinstance(value, list) else value for key, value in values.items()
+        }
+
+    def cells(self) -> list[str]:
+        """Return the cells of a table row."""
+        ranges = [_range(values) for values in (self.agents, self.threshold, self.seed)]
+        return [self.path, self.status, *ranges, _range(self.regret, ".2f"), _range(self.rounds), self.when]
+
+
+def _range(values: list[Any], form: str = "") -> str:
+    """Format fewer than four values as a list, more as the first and the last."""
+    form = form or (".4g" if any(isinstance(value, float) for value in values) else "")
+    few = len(set(values)) < 4 and form != ".2f"
+    found = [format(value, form) for value in sorted(set(values), key=lambda value: (isinstance(value, str), value))]
+    return ",".join(found) if few else " to ".join(dict.fromkeys([*found[:1], *found[-1:]]))
+
+
+def summaries(directory: Path) -> dict[Path, dict[str, Any]]:
+    """Return the summary of every run in a folder; {"status": "damaged"} for an unreadable one."""
+    found = {}
+    for path in sorted(directory.rglob(SUMMARY_FILE)):
+        try:
+            summary = read_summary(path.parent)
+        except ValueError:
+            summary = {"status": "damaged"}
+        folders = (path.parent, *path.parent.parents)
+        if summary["status"] == "running" and not any(is_locked(folder) for folder in folders):
+            summary["status"] = "stopped"  # its process ended without updating the summary
+        found[path.parent] = summary
+    return found
+
+
+def list_folder(directory: Path) -> list[ListingRow]:
+    """Return a row per study in a folder, the latest last; in a study's folder, a row per run."""
+    runs = summaries(directory)
+    if (directory / STUDY_FILE).exists():
+        return [_row(str(path.relative_to(directory)), {path: summary}, 1) for path, summary in runs.items()]
+    rows: list[tuple[float, ListingRow]] = []
+    studies = sorted(path.parent for path in directory.rglob(STUDY_FILE))
+    for study in studies:
+        members = {path: summary for path, summary in runs.items() if path.is_relative_to(study)}
+        try:
+            count = len(load_study(study).points)
+        except ValueError:
+            count = max(1, len(members))
+        rows.append((_time(members or [study]), _row(str(study.relative_to(directory)), members, count)))
+    for path, summary in runs.items():
+        if not any(path.is_relative_to(study) for study in studies):
+            rows.append((_time([path]), _row(str(path.relative_to(directory)), {path: summary}, 1)))
+    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
+
+
+def _time(folders: Iterable[Path]) -> float:
+    files = [file for folder in folders for file in (folder / SUMMARY_FILE, folder / STUDY_FILE) if file.exists()]
+    return max((file.stat().st_mtime for file in files), default=0.0)
+
+
+def _row(path: str, members: dict[Path, dict[str, Any]], count: int) -> ListingRow:
+    good = [summary for summary in members.values() if "config" in summary]
+    configs = [summary["config"] for summary in good]
+    finished = [summary for summary in good if summary["status"] == "finished"]
+    with_threshold = [c for c in configs if "threshold" in describe_part("trigger", c["trigger"]).fields]
+    when = _time(members)
+    return ListingRow(
+        path=path,
+        status=status_of([summary["status"] for summary in members.values()], count),
+        runs=count,
+        environment=_values(configs, "environment"),
+        algorithm=_values(configs, "algorithm"),
+        agents=_values(configs, "agents"),
+        threshold=_values(with_threshold, "threshold"),
+        seed=_values(configs, "seed"),
+        regret=[summary["regret"] for summary in (finished or good)],
+        rounds=[summary["rounds"] for summary in (finished or good)],
+        when=datetime.fromtimestamp(when).isoformat(" ", "minutes") if when else "",
+    )
+
+
+def _values(configs: list[dict[str, Any]], name: str) -> list[Any]:
+    return list(dict.fromkeys(config[name] for config in configs))
+
+
+def status_of(statuses: list[str], count: int) -> str:
+    """Return the status of one run; of several, the number of finished runs, and of each other status."""
+    if count == 1:
+        return statuses[0] if statuses else "not begun"
+    finished = statuses.count("finished")
+    if finished == count:
+        return "finished"
+    others = [f"{statuses.count(name)} {name}" for name in dict.fromkeys(statuses) if name != "finished"]
+    return ", ".join([f"{finished} of {count} finished", *others])
+
+
+def description(directory: Path) -> dict[str, Any]:
+    """Return the content of `fnbandit show` for a run or a study."""
+    found = summaries(directory)
+    if directory in found and len(found) == 1:
+        return _run(directory, found[directory])
+    if not (directory / STUDY_FILE).exists():
+        raise ValueError(f"{directory}: not a run or a study; `fnbandit ls {directory}` lists its content")
+    study = load_study(directory)
+    row = _row(str(directory), found, len(study.points))
+    failed = {
+        str(path.relative_to(directory)): _last_error(path) for path, s in found.items() if s["status"] == "failed"
+    }
+    return {
+        "study": study.name,
+        "title": study.title,
+        "folder": str(directory),
+        "status": row.status,
+        "environment": ", ".join(row.environment),
+        "algorithm": ", ".join(row.algorithm),
+        "N": _range(row.agents),
+        "D": _range(row.threshold),
+        "seeds": _range(row.seed),
+        "regret": _range(row.regret, ".2f"),
+        "rounds": _range(row.rounds),
+        "when": row.when,
+        "failed": failed,
+        "runs": [point.path for point in study.points],
+    }
+
+
+def _run(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    if "config" not in summary:
+        raise ValueError(f"{directory / SUMMARY_FILE}: is damaged")
+    names = ("engine", "layout", "device", "commit", "versions")
+    config = {name: value for name, value in summary["config"].items() if value is not None}
+    return {
+        "run": str(directory),
+        "status": summary["status"],
+        "error": _last_error(directory) if summary["status"] == "failed" else None,
+        "iterations": f"{summary['iterations']} of {config['horizon']}",
+        "regret": summary["regret"],
+        "regret_standard_error": summary["regret_standard_error"],
+        "rounds": summary["rounds"],
+        "sent": f"{readable(summary['bytes_up'])} up, {readable(summary['bytes_down'])} down",
+        "took": duration(summary["seconds"]),
+        **{name: summary.get(name) for name in names},
+        "when": datetime.fromtimestamp(_time([directory])).isoformat(" ", "minutes"),
+        "config": config,
+    }
+
+
+def _last_error(directory: Path) -> str:
+    """Return the last error line of a run's log."""
+    try:
+        lines = (directory / LOG_FILE).read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line for line in reversed(lines) if " ERROR " in line), "")

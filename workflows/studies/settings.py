@@ -1,0 +1,74 @@
+"""Settings of a study: how its runs are executed and recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import AfterValidator
+
+from actors.options import Options
+from fnbandit.config.fields import Positive, settings
+from fnbandit.config.registry import unknown
+from fnbandit.storage.locations import below, is_uri
+
+if TYPE_CHECKING:
+    from fnbandit.runs import Checkpointing
+
+TRACKERS = {
+    "mlflow": "workflows.tracking.mlflow_tracker:MlflowTracker",
+    "jsonl": "workflows.tracking.jsonl_tracker:JsonlTracker",
+    "none": "workflows.tracking.base:Tracker",
+}
+"""The trackers by name, each imported when a study uses it"""
+
+
+def _check_tracker(name: str) -> str:
+    if name not in TRACKERS and ":" not in name:
+        raise ValueError(unknown("tracking", name, [*TRACKERS, "package.module:Name"]))
+    return name
+
+
+TrackerName = Annotated[str, AfterValidator(_check_tracker)]
+
+
+@settings
+class Settings(Options):
+    """How runs are executed and recorded: the layout on Ray, the files, the tracker."""
+
+    engine: Literal["ray", "local"] = "ray"
+    """ray: agents and server in Ray actors; local: all in this process."""
+    out: str | None = None
+    """Directory or URI (s3://BUCKET/NAME) in which the records go; runs/NAME without it."""
+    trace: Literal["agents", "mean", "none"] = "agents"
+    """Detail of trace.parquet: every agent, the mean over agents, or nothing."""
+    checkpoint: str | None = None
+    """Directory or URI in which fnbandit-checkpoints is made; without it beside the records."""
+    checkpoint_seconds: Positive = 30.0
+    """Seconds between checkpoints."""
+    tracking: TrackerName = "mlflow"
+    """Where to watch runs: mlflow, jsonl (tracking.jsonl beside the records), none, or package.module:Name."""
+    tracking_uri: str | None = None
+    """MLflow server or store; without it MLFLOW_TRACKING_URI, or sqlite in the working directory."""
+    experiment: str = "fnbandit"
+    """MLflow's experiment, which the runs go to."""
+
+    @property
+    def uses_mlflow(self) -> bool:
+        return self.tracking == "mlflow"
+
+    def options(self) -> Options:
+        """Return the fields that concern Ray."""
+        return Options(**{name: getattr(self, name) for name in OPTIONS})
+
+    def choose_checkpointing(self, directory: Path, path: str) -> Checkpointing:
+        """Return where and how often one run saves its checkpoints."""
+        from fnbandit.runs import Checkpointing
+
+        beside = self.out if self.out and is_uri(self.out) else str(directory)
+        return Checkpointing(below(self.checkpoint or beside, path), self.checkpoint_seconds)
+
+
+OPTIONS = tuple(field.name for field in dataclasses.fields(Options))
+SETTINGS = tuple(field.name for field in dataclasses.fields(Settings))

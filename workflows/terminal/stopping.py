@@ -1,0 +1,64 @@
+"""Ends a study in order on Ctrl-C, SIGTERM (clusters) and SIGHUP (a terminal that closes)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Self
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stop(AbstractContextManager["Stop"]):
+    """Turns the first signal into a KeyboardInterrupt of the main thread; further signals have no effect.
+
+    The shutdown takes a few seconds; a second KeyboardInterrupt in it would leave a run with the status "running".
+    """
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        """Set when the runs of a study must stop"""
+        self._asked = self._raised = False
+        self._held = 0
+        self._earlier: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if in_main_thread():
+            # Ignored signals stay ignored, as under nohup.
+            handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+            self._earlier = {number: signal.signal(number, self._handle) for number in handled}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._earlier.items():
+            # Python forgets other handlers than this one when it ends, which takes a moment.
+            signal.signal(number, signal.SIG_IGN if self._raised else handler)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Delay the KeyboardInterrupt until the end of a block that must not be interrupted."""
+        if not in_main_thread():  # Signals arrive in the main thread only.
+            yield
+            return
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            self._act()
+
+    def _handle(self, number: int, frame: Any) -> None:
+        self._asked = True
+        self.event.set()
+        self._act()
+
+    def _act(self) -> None:
+        if self._asked and not self._held and not self._raised:
+            self._raised = True
+            raise KeyboardInterrupt
+
+
+def in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
