@@ -7,6 +7,8 @@ import pytest
 
 TESTS = Path(__file__).parent
 FOLDERS = [
+    # The root goes first: tests/workflows would hide the package workflows in a process started elsewhere.
+    str(TESTS.parent),
     str(TESTS),
     *(str(path) for path in sorted(TESTS.rglob("*")) if path.is_dir() and path.name != "__pycache__"),
 ]

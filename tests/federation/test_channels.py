@@ -109,8 +109,8 @@ def test_a_chain_passes_its_links_in_order():
 @pytest.mark.parametrize(
     ("messages", "problem"),
     [
-        ("quantized, factored", "messages='quantized, factored': factored must stand before quantized"),
-        ("factored, factored", "messages='factored, factored': factored stands twice"),
+        ("quantized, factored", "messages='quantized, factored': factored must precede quantized"),
+        ("factored, factored", "messages='factored, factored': factored is given twice"),
         ("factored, quantised", "messages='quantised'.*did you mean 'quantized'"),
     ],
 )

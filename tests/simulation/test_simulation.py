@@ -93,8 +93,9 @@ def test_advance_rewind_advance_is_advance(variant, back, epochs):
                 assert (left is None) == (right is None)
                 if left is not None:
                     torch.testing.assert_close(left, right, rtol=0, atol=0, equal_nan=True, msg=name)
-            losses = [upload.report["loss"] for upload in uploads]
-            assert torch.equal(*losses)
+            reports = [upload.report for upload in uploads]
+            assert reports[0].keys() == reports[1].keys()
+            assert all(torch.equal(value, reports[1][name]) for name, value in reports[0].items())
             trace, other = straight.trace(0, target), wavering.trace(0, target)
             np.testing.assert_array_equal(trace.arms, other.arms)
 

@@ -37,7 +37,7 @@ def test_all_checks_pass_on_this_machine(here, ray_cluster, monkeypatch, capsys)
 def test_the_small_run_meets_what_has_lost_bits():
     """Rank-one changes of matrices with p >= 25, and an alpha that they decide."""
     result = self_check.run_alone()
-    assert list(result.rounds) == list(range(1, 41))
+    assert list(result.rounds) == list(range(1, self_check.LAYOUT_CONFIG.horizon + 1))
     assert len(result.theta) >= 25
     assert (result.alpha[1:] > 0).all()
 
