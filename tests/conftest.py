@@ -1,5 +1,6 @@
 import os
 import secrets
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,9 @@ FOLDERS = [
 ]
 """Folders whose modules tests and Ray workers import by their bare names"""
 sys.path[:0] = FOLDERS
+
+# A shell starts background jobs with SIGINT ignored, and processes inherit that: tests that interrupt would hang.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LATE = ("storage", "actors", "workflows")
 """Folders that run after all others, in this order."""
