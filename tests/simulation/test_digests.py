@@ -1,7 +1,8 @@
-"""The results of 41 configs, as digests of an earlier version of the code: a refactoring changes no bit.
+"""The results of 48 configs, as digests of an earlier version of the code: a refactoring changes no bit.
 
 Last bits depend on the processor and on the libraries, so tests/data/digests has a file for each kind of machine. On a
-machine of another kind `python -m tests.simulation.test_digests` writes its file.
+machine of another kind `python -m tests.simulation.test_digests` writes its file; to a file with digests of fewer
+configs it adds the others. The last 7 configs are asynchronous.
 """
 
 from __future__ import annotations
@@ -60,20 +61,25 @@ def digest(settings: dict) -> dict:
     }
 
 
-RECORDED = json.loads(digests_path().read_text())["digests"] if digests_path().exists() else None
-WRITE = "`python -m tests.simulation.test_digests` writes them"
-UNKNOWN = pytest.param(0, id="unknown", marks=pytest.mark.skip(reason=f"no digests of {machine()}: {WRITE}"))
+RECORDED = json.loads(digests_path().read_text())["digests"] if digests_path().exists() else []
+MISSING = pytest.param(
+    len(RECORDED),
+    id="missing",
+    marks=pytest.mark.skip(
+        reason=f"no digests of {len(CONFIGS) - len(RECORDED)} configs on {machine()}: "
+        "`python -m tests.simulation.test_digests` writes them"
+    ),
+)
 
 
-@pytest.mark.parametrize("place", [UNKNOWN] if RECORDED is None else range(len(CONFIGS)))
+@pytest.mark.parametrize("place", [*range(len(RECORDED)), *([MISSING] if len(RECORDED) < len(CONFIGS) else [])])
 def test_the_same_bits_as_before(place):
-    assert len(RECORDED) == len(CONFIGS)
     assert digest(CONFIGS[place]) == RECORDED[place]
 
 
 def write() -> None:
-    """Write the digests of this kind of machine."""
-    found = {"machine": machine(), "digests": [digest(config) for config in CONFIGS]}
+    """Write the digests that this kind of machine lacks."""
+    found = {"machine": machine(), "digests": RECORDED + [digest(config) for config in CONFIGS[len(RECORDED) :]]}
     digests_path().write_text(json.dumps(found, indent=1) + "\n")
     print(digests_path())
 
