@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -202,27 +203,32 @@ def test_bash_completes(capsys, words, expected):
 
 
 def command(*argv, **more):
-    return subprocess.run([FNBANDIT, *argv], text=True, timeout=120, capture_output=True, **more)
+    return subprocess.run([FNBANDIT, *argv], text=True, capture_output=True, **more)
 
 
-def test_help_is_there_in_a_quarter_of_a_second():
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        spent = os.times()
-        assert command("--help").returncode == 0
-        now = os.times()
-        # The processor's time: others may be using the machine.
-        times.append(min(time.perf_counter() - began, now.children_user - spent.children_user))
-    assert min(times) < 0.25
+def test_help_takes_a_few_times_as_long_as_an_empty_program():
+    """An empty Python program takes some 25 ms, so help takes less than a quarter of a second.
+
+    Measured in the processor's time, and relative to the empty program: the machine may be slow, and busy.
+    """
+
+    def spend(*argv):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(argv, check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    pairs = [(spend(FNBANDIT, "--help"), spend(sys.executable, "-c", "")) for _ in range(5)]
+    helps, empties = zip(*pairs, strict=True)
+    assert min(helps) < 8 * min(empties), pairs
 
 
 def test_readers_that_leave_and_disks_that_are_full():
     shell = ["bash", "-c", f"set -o pipefail; {FNBANDIT} run --help | head -1"]
-    done = subprocess.run(shell, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(shell, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     shell = ["bash", "-c", f"{FNBANDIT} run {' '.join(SMALL)} --out here > /dev/full"]
-    done = subprocess.run(shell, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(shell, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "fnbandit: standard output: No space left on device\n")
     assert read_run("here").finished, "the run is not lost"
     done = command("show", "here", env=os.environ | {"PYTHONIOENCODING": "ascii"})
@@ -285,6 +291,6 @@ def test_what_will_run_is_said_before_torch_is_imported():
         "study.early_cluster = stop\n"
         "main(['sweep', '--agents', '1,2', '--seeds', '2'])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("4 runs of fn-ucb-less-comm on cosine, N = 1, 2, T = 2000, seed 0, 1\nfolder   runs/")

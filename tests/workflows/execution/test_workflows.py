@@ -143,7 +143,7 @@ def start_slow(argv):
         signal.signal(signal.SIGINT, handler)
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=240):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "nothing happened"
@@ -166,7 +166,7 @@ def test_a_sweep_that_is_killed_and_resumed_equals_one_that_was_not(tmp_path, ki
     second = tmp_path / "killed" / "agents=3" / "seed=0"
     wait_for(lambda: rows_in(second / "trace.arrows") > 60)
     process.send_signal(killed_by)
-    process.communicate(timeout=60)
+    process.communicate()
     assert process.returncode == (-9 if killed_by == signal.SIGKILL else 130)
     unfinished = read_run(second)
     assert unfinished.summary["status"] == ("running" if killed_by == signal.SIGKILL else "interrupted")

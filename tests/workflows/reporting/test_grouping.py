@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import numpy as np
 import pytest
@@ -41,12 +42,14 @@ def test_standard_error_by_hand():
 
 
 def test_a_long_trace_of_many_agents_is_read_quickly():
-    import time
-
+    """Arrays read it: as many values in a Python list take longer."""
     run = record(np.random.default_rng(0).random((1000, 1000)))
-    began = time.perf_counter()
+    began = time.process_time()
     curve(run)
-    assert time.perf_counter() - began < 1
+    read = time.process_time() - began
+    began = time.process_time()
+    sum(run.trace["regret"].to_pylist())
+    assert read < time.process_time() - began
 
 
 # Groups and labels

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -78,9 +77,7 @@ def test_a_taken_port_is_one_line(capsys):
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        began = time.monotonic()
         assert main(["ui", "--port", str(port)]) == 2
-        assert time.monotonic() - began < 10
     assert f"port={port}" in capsys.readouterr().err
 
 
