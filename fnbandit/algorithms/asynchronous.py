@@ -291,13 +291,13 @@ class AsynchronousGroup(AgentBatch, ABC):
         t, last, chain = int(self.done[agent]), int(self.last[agent]), self.chains[agent]
         moments = multiply(self.rewards[agent : agent + 1, None, last:t], rows[None]).squeeze(1)
         upload = Upload(self.agents[agent : agent + 1], t, last, measure, rows[None], moments)
-        return chain.send(self.complete(agent, chain.send_statistics(upload)), self._known_theta(agent))
+        return chain.send(self.complete(agent, chain.send_statistics(upload)), self._reference_theta(agent))
 
     def complete(self, agent: int, upload: Upload) -> Upload:
         """Return the upload with the algorithm's further fields."""
         return upload
 
-    def _known_theta(self, agent: int) -> Tensor | None:
+    def _reference_theta(self, agent: int) -> Tensor | None:
         """Return theta_sync [p] as the agent has downloaded it."""
         return None
 

@@ -161,7 +161,7 @@ class Group(AgentBatch, ABC):
         self.iteration = t
         self.learn(t, contexts, arms, rewards, scored.evidence)
 
-    def chosen(self, contexts: Tensor, arms: Tensor) -> Tensor:
+    def select_pulled(self, contexts: Tensor, arms: Tensor) -> Tensor:
         """Return values of the pulled arms: contexts or features [n, arms, d] -> [n, d], scores [n, arms] -> [n]."""
         return contexts[self.index, arms]
 

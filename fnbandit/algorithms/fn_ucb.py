@@ -144,10 +144,10 @@ class FNUCB(FederatedGroup):
         found, prediction = evidence.found, evidence.prediction
         # The predictions of an untrained network are no evidence.
         if self.replica.last_trained and found is not None and prediction is not None:
-            self._rule.observe(self.chosen(found.mean, arms), self.chosen(prediction, arms), rewards)
+            self._rule.observe(self.select_pulled(found.mean, arms), self.select_pulled(prediction, arms), rewards)
         if self.config.use_local:
             self._rule.receive(iteration, contexts)
-            context = self.chosen(contexts, arms).to(self.network_dtype)
+            context = self.select_pulled(contexts, arms).to(self.network_dtype)
             inputs = self._network.inputs(context[:, None])[:, :, 0]
             self._inputs[:, : inputs.shape[1], iteration - 1] = inputs
 

@@ -248,7 +248,7 @@ class FNUCBAsynchronous(AsynchronousGroup):
             report=report,
         )
 
-    def _known_theta(self, agent: int) -> Tensor | None:
+    def _reference_theta(self, agent: int) -> Tensor | None:
         return self.thetas[agent] if self.config.use_local else None
 
     def receive(self, agent: int, download: Download) -> None:

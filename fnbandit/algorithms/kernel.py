@@ -95,7 +95,7 @@ class KernelGroup(Group):
         corner = (1 + self._regularization - row.square().sum(1)).sqrt()
         self._rows[:, place, :count] = row
         self._rows[:, place, count] = corner
-        self._contexts[:, count] = self.chosen(contexts, arms)
+        self._contexts[:, count] = self.select_pulled(contexts, arms)
         self._solved[:, count] = (rewards - (row * self._solved[:, :count]).sum(1)) / corner
         if place + 1 == FACTOR_BLOCK:
             self._contiguous = self._factor(iteration).mT.contiguous().mT

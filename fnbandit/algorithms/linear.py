@@ -43,7 +43,7 @@ class LinearGroup(Group):
         """Return the unscaled exploration term of every context, [n, arms]; solved [n, arms, d] is V^-1 x."""
 
     def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:
-        row = self.chosen(contexts, arms)[:, None]
+        row = self.select_pulled(contexts, arms)[:, None]
         self._covariance.absorb(row)
         self._moments += rewards[:, None, None] * row
 

@@ -49,7 +49,7 @@ class NetworkLearners(Group):
     def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:
         shape = (self._learners, len(arms) // self._learners)
         part = slice((iteration - 1) * shape[1], iteration * shape[1])
-        chosen = self.chosen(contexts, arms).to(self.network_dtype).unflatten(0, shape)
+        chosen = self.select_pulled(contexts, arms).to(self.network_dtype).unflatten(0, shape)
         self._inputs[:, : self.network.inputs_dim, part] = self.network.inputs(chosen)
         self._targets[:, part] = rewards.to(self.network_dtype).unflatten(0, shape)
         stop = self.config.stop_training_after
@@ -102,7 +102,7 @@ class NeuralUCB(NetworkLearners):
         return deviation
 
     def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Tensor) -> None:
-        rows = self.chosen(evidence, arms).unflatten(0, (self._learners, len(arms) // self._learners))
+        rows = self.select_pulled(evidence, arms).unflatten(0, (self._learners, len(arms) // self._learners))
         self._covariance.absorb_rows(rows)
         super().learn(iteration, contexts, arms, rewards, evidence)
 

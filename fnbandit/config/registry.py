@@ -350,20 +350,20 @@ def without_effect(settings: dict[str, Any]) -> dict[str, str]:
 def _idle_with(settings: dict[str, Any], idle: dict[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield values that disable other fields, whatever the parts are: the choice and the fields."""
 
-    def chosen(field: str, *values: Any) -> bool:
+    def has_value(field: str, *values: Any) -> bool:
         return field in settings and any(settings[field] is value or settings[field] == value for value in values)
 
-    if chosen("slow_share", 0):
+    if has_value("slow_share", 0):
         yield "slow_share=0", ("slow_factor",)
-    if chosen("availability", 1):
+    if has_value("availability", 1):
         yield "availability=1", ("away_seconds",)
     if str(settings.get("algorithm")) not in ALGORITHMS:
         return  # A user's algorithm may read any field.
-    if chosen("use_local", False):
+    if has_value("use_local", False):
         yield "use_local=false", UCB_B
-    if chosen("use_global", False):
+    if has_value("use_global", False):
         yield "use_global=false", ("exploration_global", "weight", "first_iteration_only")
-    if chosen("aggregate", False) and not chosen("training_start", "aggregate"):
+    if has_value("aggregate", False) and not has_value("training_start", "aggregate"):
         yield "aggregate=false", ("aggregation", "server_momentum")
     steps = settings.get("training_steps", "auto")
     if "training_steps" in idle:
@@ -372,9 +372,9 @@ def _idle_with(settings: dict[str, Any], idle: dict[str, str]) -> Iterator[tuple
         yield f"training_steps={steps}", AUTOMATIC
     if steps == 0:
         yield "training_steps=0", tuple(name for name in TRAINING if name != "training_steps")
-    if chosen("network", "ntk"):
+    if has_value("network", "ntk"):
         yield "network=ntk", ("initialization",)
-    if chosen("hidden_layers", 1):
+    if has_value("hidden_layers", 1):
         yield "hidden_layers=1", ("initialization",)
 
 

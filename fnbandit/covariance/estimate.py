@@ -31,7 +31,7 @@ class FullEvaluation:
     """For consecutive chunks of c agents: M x [c, k, p], Z x with Z of the shared inverse, [c, k, r], and, where the
     epoch has rows, Z x with Z of these, [c, k, length]"""
 
-    def chosen(self, arms: Tensor) -> list[Tensor]:
+    def select_pulled(self, arms: Tensor) -> list[Tensor]:
         """Return the `parts` of the pulled arms, for all agents: [n, p], [n, r] and [n, length]."""
         found, start = [], 0
         for part in self.parts:
@@ -127,7 +127,7 @@ class FullEpoch:
             self._squares += x[index, arms].square()
         variance = found.variance[index, arms]
         root = (1 + variance).sqrt()
-        base, shared_u, *own_u = found.chosen(arms)
+        base, shared_u, *own_u = found.select_pulled(arms)
         self._latest = (base, shared_u, own_u[0] if own_u else None, root)
         if self._rows == self._z.shape[1]:
             # The capacity of the epoch before, at least: epochs grow slowly, and growing holds old and new buffers.

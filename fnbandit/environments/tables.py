@@ -23,14 +23,16 @@ def load_shipped(config: Config) -> TableEnvironment:
     """Return the environment of one of the paper's two tables."""
     data = (resources.files("fnbandit") / "data" / f"{config.environment}.parquet").read_bytes()
     return TableEnvironment(
-        config, *prepare_table(data, f"{config.environment}.parquet", "class", chosen(config, "paper"))
+        config, *prepare_table(data, f"{config.environment}.parquet", "class", resolve_standardization(config, "paper"))
     )
 
 
 def load_user_table(config: Config) -> TableEnvironment:
     """Return the environment of a user's table: the column `config.label` is the class, the others are features."""
     data = read_bytes(Path(config.environment), config.environment)
-    made = TableEnvironment(config, *prepare_table(data, config.environment, config.label, chosen(config, "columns")))
+    made = TableEnvironment(
+        config, *prepare_table(data, config.environment, config.label, resolve_standardization(config, "columns"))
+    )
     made.digest = hashlib.sha256(data).hexdigest()
     return made
 
@@ -130,7 +132,7 @@ STANDARDIZATIONS = {
 }
 
 
-def chosen(config: Config, usual: str) -> str:
+def resolve_standardization(config: Config, usual: str) -> str:
     """Return the standardization that `config.standardization` names; `usual` for auto."""
     return usual if config.standardization == "auto" else config.standardization
 

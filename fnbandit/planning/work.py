@@ -82,7 +82,7 @@ class Work:
         return max(self.double / rates.double + self.single / rates.single, self.traffic / rates.stream)
 
 
-def met_rows(absorbed: int, parameters: int, shared: bool = True) -> int:
+def effective_rank(absorbed: int, parameters: int, shared: bool = True) -> int:
     """Return q, the number of rows of an inverse that a product multiplies by."""
     return absorbed if absorbed <= most_rows(parameters, shared) else parameters
 
@@ -98,7 +98,7 @@ def iteration_work(config: Config, arms: int, dim: int, n: int, t: int, k: int) 
     p, x = Network(config, dim).parameter_count, n * arms
     if config.diagonal:
         return Work(double=10 * x * p, traffic=8 * 4 * x * p)
-    q = met_rows(config.agents * (t - k), p)
+    q = effective_rank(config.agents * (t - k), p)
     work = Work(traffic=8 * 2 * x * p)
     if needs_global(config, t):
         work += Work(double=2 * x * p * (q + k), traffic=8 * (p * q + n * p * k))
@@ -119,10 +119,10 @@ def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
         work += Work(single=steps * n * t * network.flops)
     if config.diagonal:
         return work + Work(double=10 * n * p, traffic=8 * 4 * n * p)
-    q = met_rows(config.agents * (t - k), p)
+    q = effective_rank(config.agents * (t - k), p)
     rewriting = 2 * p * p if q == p else 0
     if config.use_local:
-        own = met_rows(t, p, shared=False)
+        own = effective_rank(t, p, shared=False)
         work += Work(double=n * k * (2 * p * own + (2 * p * p if own == p else 2 * p * own)), traffic=8 * n * p * own)
         work += Work(double=n * k * 2 * p * p) if many_rows(config, p, k) else Work(double=rows * rewriting)
     if needs_global(config, t + 1):
@@ -154,7 +154,7 @@ def asynchronous_work(config: Config, arms: int, dim: int, t: int, k: int) -> Wo
     work = Work(double=2 * n * (arms + 1) * p * q * inverses + 2 * n * arms * p * ROWS)
     work += Work(double=n * (4 * p * q + 2 * p * p * inverses), traffic=8 * n * p * q / k)
     if inverses == 2:
-        own = met_rows(t, p, shared=False)
+        own = effective_rank(t, p, shared=False)
         work += Work(single=n * t * steps_of_training(config, t, k) / k * network.flops, double=n * 4 * p * own)
     return work
 
@@ -221,18 +221,18 @@ def message_bytes(config: Config, dim: int, n: int, k: int) -> tuple[int, int]:
     They are the bytes that this implementation moves, late in a run; `federation.channels` counts those of the paper.
     """
     p, total = Network(config, dim).parameter_count, config.agents
-    sums, single = sent(sum_vectors(total), n)
+    sums, single = count_sums(sum_vectors(total), n)
     if config.diagonal:
         return (sums + single) * 28 * p, 28 * p
     rows, up = 8 * k * (p + dim), (sums + single) * 12 * p
     if many_rows(config, p, k):
-        sums, single = sent(sum_of_rows(config, p, k), n)
+        sums, single = count_sums(sum_of_rows(config, p, k), n)
         triangles = 8 * p * (p + 1)
         return up + sums * triangles + single * rows, triangles + 12 * p
     return up + n * rows, min(total * rows, 16 * p * p + 8 * p) + 12 * p
 
 
-def sent(tree: TreeSum, n: int) -> tuple[int, int]:
+def count_sums(tree: TreeSum, n: int) -> tuple[int, int]:
     """Return the number of sums, and of single agents' values, that a process of the first n agents sends."""
     pieces = tree.pieces(range(n))
     own = sum(len(piece) for piece in pieces if not tree.is_subtree(piece))

@@ -46,7 +46,7 @@ def regret_below(
     return dimension * math.sqrt(horizon * agents) + math.sqrt(growth) * second
 
 
-class Theory:
+class TheoryNumbers:
     """The paper's quantities for a config, each computed on first access.
 
     Absolute constants and log factors of the bounds are set to 1.
@@ -262,9 +262,9 @@ class Theory:
         return self._trigger.most_rounds(self.information if matrices(self.config) is FULL else math.inf)
 
 
-def describe_theory(config: Config, environment: Environment | None = None) -> Theory:
+def describe_theory(config: Config, environment: Environment | None = None) -> TheoryNumbers:
     """Return the theory's numbers for a config."""
-    return Theory(config, environment)
+    return TheoryNumbers(config, environment)
 
 
 class TheoryRow(NamedTuple):
@@ -276,11 +276,11 @@ class TheoryRow(NamedTuple):
     source: str
 
 
-def theory_table(numbers: Theory) -> list[TheoryRow]:
+def theory_table(numbers: TheoryNumbers) -> list[TheoryRow]:
     """Return every quantity with its meaning and its place in the paper."""
     config = numbers.config
 
-    def given(name: str, otherwise: Callable[[], str]) -> str:
+    def name_source(name: str, otherwise: Callable[[], str]) -> str:
         return otherwise() if getattr(config, name) == "theory" else "as given"
 
     def norm() -> str:
@@ -294,9 +294,9 @@ def theory_table(numbers: Theory) -> list[TheoryRow]:
         gram = f"of the Gram matrix of {'contexts' if raw else 'the features in use, g(x; theta_0)'}"
     noise = "of the environment's noise" if numbers.noise_bound else "rewards have no noise"
     rows = [
-        TheoryRow("lambda", numbers.regularization, given("regularization", lambda: "1 + 2/T"), "Theorem 1"),
-        TheoryRow("B", numbers.norm_bound, given("norm_bound", norm), "Sec. 2"),
-        TheoryRow("R", numbers.noise_bound, given("noise_bound", lambda: noise), "Sec. 2"),
+        TheoryRow("lambda", numbers.regularization, name_source("regularization", lambda: "1 + 2/T"), "Theorem 1"),
+        TheoryRow("B", numbers.norm_bound, name_source("norm_bound", norm), "Sec. 2"),
+        TheoryRow("R", numbers.noise_bound, name_source("noise_bound", lambda: noise), "Sec. 2"),
     ]
     sampled = ["" if exact else ", from a sample" for exact in numbers.exact]
     by_threshold = "threshold" in describe_part("trigger", config.trigger).fields

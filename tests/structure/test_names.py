@@ -91,9 +91,9 @@ def probes(node: ast.AST) -> bool:
 
 
 def is_part(node: ast.AST) -> bool:
-    """Whether an expression is a part or its class: find("trigger", ..), made(..), self._kind, group, algorithm."""
+    """Whether an expression is a part or its class: resolve_part("trigger", ..), build(..), self._kind, group."""
     if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name) and node.func.id in ("find", "made", "type")
+        return isinstance(node.func, ast.Name) and node.func.id in ("find", "resolve_part", "build", "type")
     name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
     return name.strip("_") in {"kind", "group", "cls", *(kind for kind in KINDS if kind != "environment")}
 

@@ -43,8 +43,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def oracle_seconds(config: Config, first: int, last: int) -> float:
-    """Return the median seconds per iteration of the literal transcription in tests/."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    """Return the median seconds per iteration of the literal transcription in tests/oracles."""
+    sys.path.insert(0, str(ROOT / "tests" / "oracles"))
     import oracle  # type: ignore[import-not-found]
 
     environment = make_environment(config)

@@ -40,7 +40,7 @@ class Comparison:
     at: int | None = None
     """Iteration after which regret is compared; None: at the end"""
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Format the comparison in signs: "N=10 < N=5 < N=2"."""
         names = []
         for label in self.labels:
@@ -155,7 +155,7 @@ class Outcome:
     """p of the deciding test; None without one"""
     seeds: int
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Format the verdict with the means, in the order of the labels."""
         if self.verdict == "not run":
             return "not run"

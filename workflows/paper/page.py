@@ -148,7 +148,7 @@ class ResultsPage:
                     counts[preset][outcome.verdict] += 1
                 where = f"{claim.place}; {figure_name(comparison.figure)}"
                 text = claim.text if place == 0 else ""
-                rows.append([text, where, comparison.said(), *(one.said() for one in outcomes.values())])
+                rows.append([text, where, comparison.describe(), *(one.describe() for one in outcomes.values())])
         yield from markdown_table(["claim", "where", "compared", *PRESET_WORDS.values()], rows)
         for preset, words in PRESET_WORDS.items():
             yield f"- {words}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts[preset].items() if count)

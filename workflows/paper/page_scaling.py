@@ -12,7 +12,7 @@ from workflows.paper.page_figures import collect_scaling_series, fit_slope
 from workflows.reporting.curves import Total
 from workflows.reporting.markdown import markdown_table, number, paragraph
 
-Series = Mapping[int, list[RunRecord]]
+RunsByAgents = Mapping[int, list[RunRecord]]
 """N -> runs of all seeds"""
 FITTED = """\
 Seconds are wall time on one core of a machine that did other work, too, of the seed that was fastest. Powers of N
@@ -76,7 +76,7 @@ def _mean(runs: list[RunRecord], name: str) -> float:
     return Total.of(runs, [name]).mean
 
 
-def _in_short(series: Mapping[tuple[str, float], Series]) -> list[str]:
+def _in_short(series: Mapping[tuple[str, float], RunsByAgents]) -> list[str]:
     """Return a table of regret per agent and rounds with D = 5, for N = 1, 10, 100 ..."""
     tasks = {task: one for (task, threshold), one in series.items() if threshold == 5}
     sizes = [n for n in (1, 10, 100, 1000, 10_000) if any(n in one for one in tasks.values())]
@@ -87,7 +87,7 @@ def _in_short(series: Mapping[tuple[str, float], Series]) -> list[str]:
     return markdown_table(["D = 5: regret per agent (rounds)", *(f"N={n:,}" for n in sizes)], rows)
 
 
-def _write_shrinking(series: Mapping[tuple[str, float], Series]) -> Iterator[str]:
+def _write_shrinking(series: Mapping[tuple[str, float], RunsByAgents]) -> Iterator[str]:
     """Yield the comparison of the largest D with the smallest, for N in inverse proportion to D."""
     low, high = (pick(threshold for _, threshold in series) for pick in (min, max))
     if low == high:

@@ -64,7 +64,7 @@ def keep(study: StudyPlan) -> tuple[Path, int]:
     for point in study.points:
         folder = study.directory / point.path
         if (folder / SUMMARY_FILE).exists() and read_summary(folder)["status"] == "finished":
-            row = kept_row(read_run(folder), point)
+            row = summarize_run(read_run(folder), point)
         elif (known := shipped.get(_key(point.config))) is not None:
             row = known | {"label": point.label, "published": point.published}
         else:
@@ -94,18 +94,18 @@ def without_shipped(study: StudyPlan) -> StudyPlan:
 
 def read_shipped_rows() -> dict[str, dict[str, Any]]:
     """Return all shipped runs, as rows of SCHEMA, by config."""
-    return {_written(json.loads(row["config"])): row for name in kept_names() for row in _rows(name)[1]}
+    return {_canonicalize(json.loads(row["config"])): row for name in list_shipped() for row in _rows(name)[1]}
 
 
 def _key(config: Config) -> str:
-    return _written(dataclasses.asdict(theory.resolve(config, make_environment(config))))
+    return _canonicalize(dataclasses.asdict(theory.resolve(config, make_environment(config))))
 
 
-def _written(config: dict[str, Any]) -> str:
+def _canonicalize(config: dict[str, Any]) -> str:
     return json.dumps(config, sort_keys=True)
 
 
-def kept_row(run: RunRecord, point: RunSpec) -> dict[str, Any]:
+def summarize_run(run: RunRecord, point: RunSpec) -> dict[str, Any]:
     """Convert a finished run to a row of SCHEMA."""
     iterations, regret = curve(run)
     chosen = np.unique(np.linspace(0, len(regret) - 1, min(len(regret), SHIPPED_POINTS)).round().astype(int))
@@ -122,7 +122,7 @@ def kept_row(run: RunRecord, point: RunSpec) -> dict[str, Any]:
     }
 
 
-def kept_names() -> list[str]:
+def list_shipped() -> list[str]:
     """Return the names of the experiments with shipped results."""
     if not RESULTS.is_dir():
         return []
@@ -131,10 +131,10 @@ def kept_names() -> list[str]:
 
 def read_kept(name: str) -> list[RunRecord]:
     """Return the shipped runs of an experiment; empty where it has no results."""
-    if name not in kept_names():
+    if name not in list_shipped():
         return []
     path, rows = _rows(name)
-    return [kept_record(path, row) for row in rows]
+    return [restore_record(path, row) for row in rows]
 
 
 def _rows(name: str) -> tuple[Path, list[dict[str, Any]]]:
@@ -145,7 +145,7 @@ def _rows(name: str) -> tuple[Path, list[dict[str, Any]]]:
         raise ValueError(f"{path}: is damaged ({error})") from None
 
 
-def kept_record(path: Path, row: dict[str, Any]) -> RunRecord:
+def restore_record(path: Path, row: dict[str, Any]) -> RunRecord:
     """Convert a row to the record of a finished run, with `published` in its summary."""
     config = json.loads(row["config"])
     summary = {name: row[name] for name in ("label", "published", *SHIPPED_TOTALS, *FACTS)}
@@ -179,7 +179,7 @@ class Difference:
         gap = abs(self.fresh.mean - self.shipped.mean)
         return gap / error if error else 0.0 if gap == 0 else math.inf
 
-    def said(self) -> str:
+    def describe(self) -> str:
         """Describe the difference in words."""
         if self.same:
             return "same bits"
@@ -211,5 +211,5 @@ def compare(study: StudyPlan, console: Console) -> None:
         table.add_column(heading, justify="left" if heading == "curve" else "right")
     for one in found:
         cells = [f"{total.mean:.2f} ± {total.error:.2f}" for total in (one.shipped, one.fresh)]
-        table.add_row(one.label, *cells, one.said())
+        table.add_row(one.label, *cells, one.describe())
     console.print(table)

@@ -79,11 +79,11 @@ def _kinds(configs: Sequence[dict[str, Any]], names: list[str]) -> int:
 
 def describe_setting(config: dict[str, Any], fields: Iterable[str]) -> str:
     """Build a label from some of a config's fields; the algorithm's title where that is empty."""
-    parts = [said(name, config[name]) for name in fields if config.get(name) is not None]
-    return ", ".join(part for part in parts if part) or said("algorithm", config.get("algorithm", ""))
+    parts = [describe_value(name, config[name]) for name in fields if config.get(name) is not None]
+    return ", ".join(part for part in parts if part) or describe_value("algorithm", config.get("algorithm", ""))
 
 
-def said(name: str, value: Any) -> str:
+def describe_value(name: str, value: Any) -> str:
     """Return the words of a label for a field and its value; "" for a switch in its usual position."""
     if value is None:
         return f"no {name.replace('_', ' ')}"

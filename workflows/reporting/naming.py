@@ -11,7 +11,7 @@ from fnbandit.config import Config
 from fnbandit.config.presets import PRESETS
 from fnbandit.config.registry import KINDS, describe_part, is_table
 from fnbandit.storage.records import RunRecord
-from workflows.reporting.grouping import FIELD_NAMES, effective, find_differing, list_shared_settings, said
+from workflows.reporting.grouping import FIELD_NAMES, describe_value, effective, find_differing, list_shared_settings
 from workflows.studies.study import RunSpec
 
 LEADING = ("agents", "threshold")
@@ -81,7 +81,7 @@ def context(runs: Sequence[RunRecord]) -> str:
     """Join common settings: "cosine · FN-UCB (less comm.) · N = 10 · T = 2,000 · tuned preset · seeds 0 to 2"."""
     configs = [list_shared_settings(run) for run in runs]
     common = {name: value for name, value in configs[0].items() if all(c.get(name) == value for c in configs)}
-    words = [said(name, common[name]) for name in ("environment", "algorithm") if name in common]
+    words = [describe_value(name, common[name]) for name in ("environment", "algorithm") if name in common]
     words += [f"N = {common['agents']:,}"] if "agents" in common else []
     words += [f"T = {common['horizon']:,}"] if "horizon" in common else []
     named = {(run.summary.get("label") or "").partition(":")[0] for run in runs} & PRESETS.keys()
@@ -101,7 +101,7 @@ def _preset(configs: Sequence[dict[str, Any]], common: dict[str, Any]) -> str:
             found |= {key: None for key, value in config.items() if key not in ignored and preset[key] != value}
         changes.append((name, list(found)))
     name, changed = min(changes, key=lambda change: len(change[1]))
-    words = [word for key in changed if key in common and (word := said(key, common[key]))]
+    words = [word for key in changed if key in common and (word := describe_value(key, common[key]))]
     more = [f"{len(words) - 3} more changes"] if len(words) > 4 else words[3:]
     return ", ".join([f"{name} preset", *words[:3], *more])
 

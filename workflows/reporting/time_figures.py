@@ -97,7 +97,7 @@ def _curve(runs: Sequence[RunRecord]) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 def time_spent(groups: Groups, title: str | None, line: str) -> Figure | None:
     """Draw simulated seconds per agent up to its last round: computing, waiting, sending, away; None without clocks."""
-    spent = {label: shares for label, runs in groups.items() if (shares := _spent(runs)) is not None}
+    spent = {label: shares for label, runs in groups.items() if (shares := _share_seconds(runs)) is not None}
     if not spent:
         return None
     sheet = Sheet(1, 1, title, line, stacked=True)
@@ -118,7 +118,7 @@ def time_spent(groups: Groups, title: str | None, line: str) -> Figure | None:
     return sheet.figure
 
 
-def _spent(runs: Sequence[RunRecord]) -> np.ndarray | None:
+def _share_seconds(runs: Sequence[RunRecord]) -> np.ndarray | None:
     """Return the seconds of an agent, [SPENT], as a mean over runs; None without a clock."""
     totals = []
     for run in runs:

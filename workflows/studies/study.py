@@ -71,7 +71,7 @@ class StudyPlan:
             "name": self.name,
             "title": self.title,
             "caption": self.caption,
-            "settings": {name: _kept(value) for name, value in settings.items() if name != "out" or self.uri},
+            "settings": {name: _mask(value) for name, value in settings.items() if name != "out" or self.uri},
             "points": [dataclasses.asdict(point) for point in self.points],
         }
         path = self.directory / STUDY_FILE
@@ -121,7 +121,7 @@ def _text(value: Any) -> Any:
     return value
 
 
-def _kept(value: Any) -> Any:
+def _mask(value: Any) -> Any:
     """Return a setting without passwords, for study.json."""
     return mask_secrets(value) if isinstance(value, str) else value
 

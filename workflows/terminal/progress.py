@@ -52,7 +52,7 @@ class Pace:
         elapsed = self.clock() - since
         return (done - before) / elapsed if elapsed >= WARM_UP and done > before else None
 
-    def left(self, done: float, total: float) -> float | None:
+    def estimate_left(self, done: float, total: float) -> float | None:
         """Return the seconds to the end; None during the start-up."""
         speed = self.speed(done)
         return None if speed is None else (total - done) / speed
@@ -132,9 +132,9 @@ class Progress:
     def note(self) -> None:
         """Update the speed, and print a line if it is time."""
         with self._lock:
-            self._pace.note(self._done())
+            self._pace.note(self._sum_work())
             if self._live is None and time.monotonic() - self._last > PROGRESS_LINE_SECONDS:
-                self._say(f"{self._running[0].text()}{self._left()}" if self._total == 1 else self._text())
+                self._say(f"{self._running[0].text()}{self._format_left()}" if self._total == 1 else self._text())
 
     def fold(self, bar: Bar, status: Status) -> None:
         """Remove the line of a run that has ended, and count its work."""
@@ -146,20 +146,20 @@ class Progress:
             if self._live is None and status == "finished":
                 seconds = f"{time.monotonic() - bar.began:.1f} s"
                 of = f"{self._finished} of {self._total} runs: " if self._total > 1 else ""
-                self._say(f"{of}{bar.name}: {bar.text()}, {seconds}{self._left()}")
+                self._say(f"{of}{bar.name}: {bar.text()}, {seconds}{self._format_left()}")
 
-    def _done(self) -> float:
+    def _sum_work(self) -> float:
         return self._folded + sum(bar.work * bar.share for bar in self._running)
 
-    def _left(self) -> str:
-        left = self._pace.left(self._done(), self._work)
+    def _format_left(self) -> str:
+        left = self._pace.estimate_left(self._sum_work(), self._work)
         return f", {duration(left)} left" if left else ""
 
     def _text(self) -> str:
         words = [f"{self._finished} of {self._total} runs", f"{len(self._running)} running"]
         if self._failed:
             words.append(f"{self._failed} failed")
-        return f"{', '.join(words)}, {self._done() / self._work:.0%}{self._left()}"
+        return f"{', '.join(words)}, {self._sum_work() / self._work:.0%}{self._format_left()}"
 
     def _say(self, line: str) -> None:
         self._last = time.monotonic()
@@ -182,7 +182,7 @@ class Progress:
         for _ in range(5):
             table.add_column(no_wrap=True, justify="right")
         for bar in self._running:
-            speed, left = bar.pace.speed(bar.iterations), bar.pace.left(bar.iterations, bar.horizon)
+            speed, left = bar.pace.speed(bar.iterations), bar.pace.estimate_left(bar.iterations, bar.horizon)
             table.add_row(
                 Text(bar.name),
                 ProgressBar(bar.horizon, bar.iterations, width=BAR),
@@ -209,8 +209,8 @@ class Progress:
 
     def _overall(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))
-        done = self._done()
-        left = self._pace.left(done, self._work)
+        done = self._sum_work()
+        left = self._pace.estimate_left(done, self._work)
         passed = f"{duration(time.monotonic() - self._began)}{f', {duration(left)} left' if left else ''}"
         counts = f"{self._finished} of {self._total} runs"
         failed = Text(f"{self._failed} failed", style="red") if self._failed else Text()

@@ -22,7 +22,7 @@ from workflows.terminal.stopping import Stop
 from workflows.tracking.mlflow_store import EXPERIMENT_TAGS, page
 
 HOST = "127.0.0.1"
-PATIENCE = 120.0
+START_PATIENCE = 120.0
 """Seconds for the server to start"""
 
 
@@ -90,7 +90,7 @@ def _server(uri: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
             command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
-            end = time.monotonic() + PATIENCE
+            end = time.monotonic() + START_PATIENCE
             while not _answers(port):
                 if process.poll() is not None or time.monotonic() > end:
                     output.seek(0)

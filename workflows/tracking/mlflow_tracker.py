@@ -27,7 +27,7 @@ from workflows.tracking.mlflow_store import EXPERIMENT_TAGS, artifact_location, 
 
 METRICS_PER_REQUEST = 90
 """Steps per request: the server accepts 1000 metrics, and a step has about ten"""
-PATIENCE, SHORT_PATIENCE = 15.0, 3.0
+SEND_PATIENCE, SHORT_PATIENCE = 15.0, 3.0
 """Seconds without an answer after which a study that ends, or is interrupted, stops waiting for the server"""
 STATUS = {"finished": "FINISHED", "interrupted": "KILLED"}
 """MLflow's names; any other status is FAILED"""
@@ -68,7 +68,7 @@ class MlflowTracker(Tracker):
         # Importing MLflow and making a store take long on a busy machine: do not count that as an unresponsive server.
         while self._thread.is_alive() and (seen != self._requests or not hasattr(self, "_client")):
             seen = self._requests
-            self._thread.join(SHORT_PATIENCE if status == "interrupted" else PATIENCE)
+            self._thread.join(SHORT_PATIENCE if status == "interrupted" else SEND_PATIENCE)
         if self.lacking:
             what = self.lacking[0] if len(self.lacking) == 1 else f"{len(self.lacking)} runs"
             log.warning(

@@ -241,14 +241,14 @@ def test_time_left_is_reckoned_after_the_start():
     pace.note(500)  # restored at once
     now[0] = 0.5
     pace.note(505)
-    assert pace.left(505, 1000) is None
+    assert pace.estimate_left(505, 1000) is None
     now[0] = 1.0
     pace.note(510)
-    assert pace.left(510, 1000) is None, "nothing is said of the first second"
+    assert pace.estimate_left(510, 1000) is None, "nothing is said of the first second"
     now[0] = 3.0
     pace.note(530)
     assert pace.speed(530) == pytest.approx(10.0)
-    assert pace.left(530, 1000) == pytest.approx(47.0)
+    assert pace.estimate_left(530, 1000) == pytest.approx(47.0)
     assert [duration(s) for s in (8, 200, 7500, 200_000)] == ["8 s", "3 min", "2 h 5 min", "2 days"]
 
 

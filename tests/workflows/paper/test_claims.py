@@ -75,9 +75,9 @@ def test_further_seeds_join_the_curves_of_their_config():
 
 def test_more_seeds_than_usual_are_said():
     outcome = judge_claims(Comparison("fig", "below", ("a", "b")), "paper", curves(a=[1, 2, 3, 4], b=[2.1, 4, 6, 8.4]))
-    assert outcome.said().startswith("**holds** (p < 0.0001, 4 seeds): 2.5, 5.1")
+    assert outcome.describe().startswith("**holds** (p < 0.0001, 4 seeds): 2.5, 5.1")
     outcome = judge_claims(Comparison("fig", "alike", ("a", "b")), "paper", curves(a=[1, 2, 3], b=[1, 2, 3.1]))
-    assert outcome.said() == "**holds**: 2.0, 2.0"
+    assert outcome.describe() == "**holds**: 2.0, 2.0"
 
 
 def test_a_comparison_at_the_beginning():
@@ -86,9 +86,9 @@ def test_a_comparison_at_the_beginning():
 
 
 def test_what_is_compared_in_words():
-    assert Comparison("fig2c", "below", ("FN-UCB N=1", "fig2a/FN-UCB N=1")).said() == "N=1 < N=1 of Fig. 2a"
-    assert Comparison("fig1a", "rising", ("a", "b", "c")).said() == "a < b < c"
-    assert Comparison("fig1a", "alike", ("a", "b", "c"), at=100).said() == "a ≈ b, c after 100 iterations"
+    assert Comparison("fig2c", "below", ("FN-UCB N=1", "fig2a/FN-UCB N=1")).describe() == "N=1 < N=1 of Fig. 2a"
+    assert Comparison("fig1a", "rising", ("a", "b", "c")).describe() == "a < b < c"
+    assert Comparison("fig1a", "alike", ("a", "b", "c"), at=100).describe() == "a ≈ b, c after 100 iterations"
 
 
 def test_claims_name_curves_that_there_are():

@@ -23,7 +23,7 @@ from workflows.paper import shipped as kept_results
 from workflows.paper.page import OURS, PAPER, page_text
 from workflows.paper.page_figures import collect_scaling_series, fit_slope, front, sensitivity_series
 from workflows.paper.page_scaling import write_scaling_lines
-from workflows.paper.shipped import SCHEMA, kept_names, kept_row, read_kept
+from workflows.paper.shipped import SCHEMA, list_shipped, read_kept, summarize_run
 from workflows.reporting.markdown import number
 from workflows.studies.experiments import experiment
 from workflows.studies.settings import Settings
@@ -38,7 +38,7 @@ def test_the_page_is_what_the_command_would_write():
     linked = re.findall(r"\]\((results/[^)]+)\)", page)
     assert linked and all((EXPERIMENTS / path).is_file() for path in linked)
     assert {path.name for path in (EXPERIMENTS / "results").glob("*.png")} == {Path(path).name for path in linked}
-    assert set(kept_names()) <= {*PAPER, *OURS}
+    assert set(list_shipped()) <= {*PAPER, *OURS}
 
 
 def test_pictures_of_the_readme_are_there():
@@ -133,7 +133,7 @@ def invented(point, place):
     run = record([[1.0 + place % 7]] * 5, rounds=(1, 3), label=point.label)
     totals = {"seconds": 1.0, "regret_standard_error": 0.1, "messages_up": 2, "messages_down": 2, "versions": {}}
     run.summary.update(totals, config=dataclasses.asdict(config), bytes_up=1000 * (place + 1))
-    return kept_row(run, point)
+    return summarize_run(run, point)
 
 
 def test_the_command_writes_the_page_and_its_pictures(tmp_path, monkeypatch, capsys):

@@ -20,10 +20,10 @@ from workflows.paper import shipped as kept_results
 from workflows.paper.shipped import (
     compare_shipped,
     keep,
-    kept_record,
-    kept_row,
     read_kept,
     read_published_values,
+    restore_record,
+    summarize_run,
     without_shipped,
 )
 from workflows.reporting.grouping import curve, group
@@ -91,10 +91,10 @@ def test_a_curve_is_thinned_to_150_points_with_both_ends(tmp_path):
     run = record(np.ones((1000, 1)))
     facts = {"versions": {}, "seconds": 1.0, "regret_standard_error": 0.0, "messages_up": 0, "messages_down": 0}
     run.summary.update(facts)
-    row = kept_row(run, RunSpec(".", plain()))
+    row = summarize_run(run, RunSpec(".", plain()))
     assert len(row["curve"]) == 150
     assert (row["curve_iterations"][0], row["curve_iterations"][-1]) == (1, 1000)
-    iterations, regret = curve(kept_record(tmp_path, row))
+    iterations, regret = curve(restore_record(tmp_path, row))
     assert (regret == iterations).all()
 
 
@@ -120,12 +120,12 @@ def test_fresh_runs_beside_the_shipped_ones_by_hand(monkeypatch):
     one, two, three = (found.pop(label) for label in "abc")
     assert not found
     assert one.errors == pytest.approx(1 / math.sqrt(2))
-    assert one.said() == "within the error: +1.00, 0.7 standard errors"
-    assert two.said() == "outside: +1.00, 7.1 standard errors"
-    assert three.said() == "same bits"
+    assert one.describe() == "within the error: +1.00, 0.7 standard errors"
+    assert two.describe() == "outside: +1.00, 7.1 standard errors"
+    assert three.describe() == "same bits"
     # Only the same seeds and configs are compared.
     (only,) = compare_shipped("any", fresh([1.0, 9.0])[:1])
-    assert only.said() == "same bits"
+    assert only.describe() == "same bits"
     assert compare_shipped("any", fresh([1.0], width=99)) == []
 
 
