@@ -40,11 +40,13 @@ from workflows.benchmarks.scale import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
+ORACLES = ROOT / "tests" / "oracles"
+"""Folder of the literal transcription"""
 
 
 def oracle_seconds(config: Config, first: int, last: int) -> float:
     """Return the median seconds per iteration of the literal transcription in tests/oracles."""
-    sys.path.insert(0, str(ROOT / "tests" / "oracles"))
+    sys.path.insert(0, str(ORACLES))
     import oracle  # type: ignore[import-not-found]
 
     environment = make_environment(config)

@@ -35,6 +35,12 @@ def test_lines_on_many_agents_with_few():
     assert model.value > 0 and "predicted" in model.note
 
 
+def test_a_line_against_the_oracle():
+    assert (benchmark.ORACLES / "oracle.py").exists()
+    line = benchmark.against_oracle("cosine N=2", plain(agents=2, horizon=6, width=4), (3, 6), (3, 5), target=0)
+    assert line.value > 0 and line.holds and "(iterations 3-6)" in line.note
+
+
 def test_lines_for_a_gpu_on_a_core():
     line = against_a_core("cosine N=2", plain(agents=2, horizon=6), 1, device="cpu")
     assert line.value > 0 and "6 iterations" in line.note
