@@ -14,6 +14,7 @@ from fnbandit.federation.aggregation import Aggregation
 from fnbandit.federation.alpha import AlphaRule
 from fnbandit.federation.channels import Channel
 from fnbandit.federation.triggers import Trigger
+from fnbandit.networks.training import GradientDescent
 
 
 class MeanReward(Group):
@@ -53,6 +54,13 @@ class PrimeTrigger(Trigger):
 class HalfWeight(AlphaRule):
     def at(self, iteration, last_round, broadcast):
         return 0.5
+
+
+class SquaredRate(GradientDescent):
+    """Gradient descent at the square of the rate; it reads a field of the config."""
+
+    def step(self, rate):
+        return super().step(rate * self._task.config.training_rate)
 
 
 class FirstAgent(Aggregation):

@@ -1,1 +1,1 @@
-"""What a person does: run, sweep, reproduce, resume, report, browse."""
+"""The commands of a person: run, sweep, reproduce, resume, report, browse."""

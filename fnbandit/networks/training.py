@@ -39,6 +39,8 @@ class Trained(NamedTuple):
 class Task:
     """The loss of n agents: scale / 2 * sum (f - y)^2 + decay / 2 * ||theta - towards||^2."""
 
+    config: Config
+    """For optimisers whose step depends on a field of their own"""
     network: Network
     x: Tensor
     """Inputs [n, padded_dim, t]"""
@@ -198,7 +200,7 @@ def _train(
     if count == 1:
         # Use one observation twice, at half its weight: a trailing dimension of one has other last bits.
         x, y, scale = x.expand(-1, -1, 2), y.expand(-1, 2), scale / 2
-    task = Task(network, x, -y[:, None], scale, decay, towards, caution[:, None, None])
+    task = Task(config, network, x, -y[:, None], scale, decay, towards, caution[:, None, None])
     optimizer = build("training_optimizer", config.training_optimizer, task, start)
     losses = []
     for step, rate in enumerate(rates(config, steps, count)):

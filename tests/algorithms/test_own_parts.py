@@ -31,6 +31,13 @@ def test_an_own_algorithm_resumes(tmp_path):
     np.testing.assert_array_equal(resumed.arms, simulate(config).arms)
 
 
+def test_an_own_optimiser_reads_the_config():
+    own = simulate(plain(**SMALL, training_optimizer="own_parts:SquaredRate"))
+    known = simulate(plain(**SMALL | {"training_rate": 1e-4}))
+    np.testing.assert_allclose(own.theta, known.theta, rtol=1e-5, atol=1e-7)
+    assert not np.allclose(own.theta, simulate(plain(**SMALL)).theta, rtol=1e-3)
+
+
 def test_own_parts_of_a_round_by_name():
     assert simulate(plain(**SMALL, trigger="own_parts:PrimeTrigger")).rounds == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29,
                                                                                  31, 37]  # fmt: skip

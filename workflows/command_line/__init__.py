@@ -23,7 +23,7 @@ class Command:
     function: str
     arguments: str
     summary: str
-    """What `fnbandit --help` says of it"""
+    """Its line in `fnbandit --help`"""
 
     def load(self) -> Callable[[Sequence[str]], int]:
         """Import the function."""
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def entry(*command: str) -> None:
-    """Run the console script; `command` has the words that `python -m workflows.COMMAND` stands for."""
+    """Run the console script; `command` is COMMAND of `python -m workflows.COMMAND`."""
     out = sys.stdout = Output(sys.stdout)
     sys.stderr = Output(sys.stderr)
     try:

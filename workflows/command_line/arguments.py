@@ -50,7 +50,7 @@ class StudyArguments(ConfigArguments):
     dry_run: bool = False
     """Show what would run, its layout, the memory and the time it takes, and stop."""
     overwrite: bool = False
-    """Remove the study that stands in --out, and begin anew."""
+    """Remove the study in --out, and begin anew."""
     settings: Settings = field(default_factory=Settings)
     display: Display = field(default_factory=Display)
 
@@ -67,7 +67,7 @@ class Request(Generic[Kind]):
 
 
 def parse_request(program: str, argv: Sequence[str], lists: bool, kind: type[Kind]) -> Request[Kind]:
-    """Return the runs that a command line stands for: flags override the file, the file overrides the preset.
+    """Return the runs of a command line: flags override the file, the file overrides the preset.
 
     A field that has no effect in any of the runs is an error if it is a flag, and a warning if it is in a file, which
     several studies may share.

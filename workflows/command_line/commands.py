@@ -73,7 +73,7 @@ class ReproduceArguments:
     dry_run: bool = False
     """List the runs with the memory and the time they take, and stop."""
     overwrite: bool = False
-    """Remove the study that stands in the figure's folder, and begin anew."""
+    """Remove the study in the figure's folder, and begin anew."""
     missing: bool = False
     """Run only what has no results among those that are shipped."""
     keep: bool = False

@@ -137,7 +137,7 @@ def _assign_words(kind: type, words: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def read_texts(name: str, texts: Sequence[str], hint: Any) -> list[Any]:
-    """Return the values that texts stand for by the type of an annotation, whatever its bounds."""
+    """Convert texts to values of an annotation's type, without a check of its bounds."""
     plain = _plain_type(hint)
     spelled: Any = Literal["true", "false"] if plain is bool else plain
     adapter: TypeAdapter[Any] = TypeAdapter(spelled)

@@ -1,4 +1,4 @@
-"""What `--help` shows: a command's flags in groups, each with what it takes, its default and its meaning; examples."""
+"""The text of `--help`: flags in groups, each with the values that it takes, its default and its meaning; examples."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def ls(argv: Sequence[str]) -> int:
 
 @settings
 class ShowArguments:
-    """What a run or a study is, how far it is, and what came of it."""
+    """Print the config, progress and results of a run or a study."""
 
     directory: Positional[Path]
     """Of a run, a sweep or a figure."""
@@ -131,7 +131,7 @@ def report(argv: Sequence[str]) -> int:
         found = find_runs(directory)
         if not found:
             raise ValueError(f"{directory}: has no run")
-        # A run that stands in two of the directories is one observation.
+        # A run that two of the directories contain is one observation.
         runs |= {path.resolve(): read_run(path) for path in found}
         if (directory / STUDY_FILE).exists():
             study = load_study(directory)

@@ -1,4 +1,4 @@
-"""What a study would do: its runs, their config, layout, memory and time, without starting anything."""
+"""The plan of a study: its runs, their config, layout, memory and time, without starting anything."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def estimate_seconds(study: StudyPlan, rates: Rates, cores: int) -> float:
 
 
 def plan_lines(study: StudyPlan) -> list[str]:
-    """How much memory the largest run takes, and how its agents will sit."""
+    """Describe the memory of the largest run, and the layout of its agents."""
     point = max(study.points, key=_memory)
     environment = make_environment(point.config)
     needs = memory(point.config, environment)

@@ -30,7 +30,7 @@ class RayEngine(LocalEngine):
         self._stack = ExitStack()
         self._pool: ActorPool
         self._bytes = 0
-        """What the largest of the runs takes in one actor"""
+        """Memory of the largest run in one actor"""
 
     def __enter__(self) -> Self:
         self._pool = self._stack.enter_context(joined_cluster(self._options))

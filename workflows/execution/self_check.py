@@ -41,7 +41,7 @@ CURE = (
     "compare only runs with the same --agents-per-actor on the same kind of processor, and report the output of "
     "`fnbandit check --json`"
 )
-"""What to do where bits depend on the layout"""
+"""Advice where bits depend on the layout"""
 SHAPES = [(p, k) for p, k in QUICK if k in (1, 2, 8, 9)]
 """Shapes of the battery that are tried"""
 LAYOUT_CONFIG = Config(
@@ -52,11 +52,11 @@ LAYOUT_CONFIG = Config(
 
 
 class Finding(NamedTuple):
-    """What a check has found."""
+    """The result of a check."""
 
     is_passed: bool
     text: str
-    """The finding and, where the check has failed, what to do"""
+    """The finding and, where the check has failed, advice"""
     details: tuple[str, ...] = ()
 
 

@@ -69,7 +69,7 @@ def clear(study: StudyPlan, settings: Settings) -> None:
     """Remove the files of a study from its folder, and no others.
 
     Checkpoints elsewhere are removed only if the new study's `settings` name the same place: a study.json may come
-    from somebody else.
+    from another person.
     """
     from fnbandit.storage.checkpoints import CheckpointStore
 

@@ -35,7 +35,7 @@ def sqlite_path(uri: str) -> Path | None:
 def is_own(uri: str, folder: Path) -> bool:
     """Return True for this directory's store, and for an sqlite file that has the run of a folder's mlflow.json.
 
-    Run ids are random: a folder that names one comes from somebody who can read the file.
+    Run ids are random: a folder that names one comes from a person who can read the file.
     """
     path = sqlite_path(uri)
     if uri == store_uri() or path is None:

@@ -1,4 +1,4 @@
-"""Lists what a study.json, which may come from somebody else, does beyond its own folder, and asks the user."""
+"""Lists what a study.json, which may come from another person, does beyond its own folder, and asks the user."""
 
 from __future__ import annotations
 

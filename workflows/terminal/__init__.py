@@ -1,1 +1,1 @@
-"""What a person sees on the terminal: output, progress, secrets, stopping."""
+"""The terminal: output, progress, secrets, stopping."""

@@ -1,4 +1,4 @@
-"""Where a person reads: standard output and error, whatever they lead to."""
+"""Standard output and standard error: a terminal, a pipe or a file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Output:
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        # None: closed by whoever started us. A file that is opened later must not take its number.
+        # None: the parent process has closed it. A file that is opened later must not take its number.
         stream = stream or open(os.devnull, "w")  # noqa: SIM115
         self._stream = stream
         self.error: OSError | None = None
