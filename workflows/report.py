@@ -1,4 +1,4 @@
-"""`python -m workflows.report`: what `fnbandit report` does, from a checkout, for cluster jobs."""
+"""`python -m workflows.report`: the same as `fnbandit report`, from a checkout, for cluster jobs."""
 
 from workflows.command_line import entry
 

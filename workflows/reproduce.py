@@ -1,4 +1,4 @@
-"""`python -m workflows.reproduce`: what `fnbandit reproduce` does, from a checkout, for cluster jobs."""
+"""`python -m workflows.reproduce`: the same as `fnbandit reproduce`, from a checkout, for cluster jobs."""
 
 from workflows.command_line import entry
 

@@ -1,4 +1,4 @@
-"""`python -m workflows.resume`: what `fnbandit resume` does, from a checkout, for cluster jobs."""
+"""`python -m workflows.resume`: the same as `fnbandit resume`, from a checkout, for cluster jobs."""
 
 from workflows.command_line import entry
 

@@ -1,4 +1,4 @@
-"""`python -m workflows.run`: what `fnbandit run` does, from a checkout, for cluster jobs."""
+"""`python -m workflows.run`: the same as `fnbandit run`, from a checkout, for cluster jobs."""
 
 from workflows.command_line import entry
 

@@ -1,4 +1,4 @@
-"""`python -m workflows.sweep`: what `fnbandit sweep` does, from a checkout, for cluster jobs."""
+"""`python -m workflows.sweep`: the same as `fnbandit sweep`, from a checkout, for cluster jobs."""
 
 from workflows.command_line import entry
 

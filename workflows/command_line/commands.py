@@ -1,4 +1,4 @@
-"""The commands that run studies, list what there is to choose from, and open what runs leave."""
+"""The commands that run studies, list the parts to choose from, and open the results of runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _run_study(command: str, argv: Sequence[str], lists: bool) -> int:
 
 
 def _execute(plans: list[StudyPlan], display: Display, dry_run: bool = False, overwrite: bool = False) -> int:
-    """Run studies one after the other, or show what they would do; return the largest exit code."""
+    """Run studies one after the other, or show their plans; return the largest exit code."""
     if display.verbose:
         MESSAGE_HANDLER.setLevel(logging.INFO)
     codes = [DONE]

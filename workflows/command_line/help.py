@@ -40,7 +40,7 @@ GROUPS = {
         "statistics_dtype", "network_dtype",
     ),
 }  # fmt: skip
-"""Flags by what they are about. A part's own fields stand where its name does; what is in no group is "output"."""
+"""Flags by subject. A part's own fields follow the flag that names it; flags in no group are "output"."""
 
 EXAMPLES = {
     "fnbandit run": (

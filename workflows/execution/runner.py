@@ -1,4 +1,4 @@
-"""Executes a study: prepares its folder, runs what is not finished, tracks it, reports."""
+"""Execute a study: prepare its folder, run its unfinished runs, track it, report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workflows.terminal.output import errors
 
 
 def execute(study: StudyPlan, console: Console, overwrite: bool = False, others: Sequence[StudyPlan] = ()) -> int:
-    """Run what is finished neither in a study nor in the `others` before it, and return the exit code."""
+    """Run the runs that are finished neither in a study nor in the `others` before it; return the exit code."""
     engine = make_engine(study.settings)
     check_study(study, engine)
     for line in plan_lines(study):

@@ -100,7 +100,7 @@ def without_warnings() -> Iterator[None]:
 
 
 def describe_machine() -> Finding:
-    """Name what the last bits of results depend on; it cannot fail."""
+    """Name the processor and the libraries, on which the last bits of results depend; it cannot fail."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return Finding(True, f"{processor()}, torch {torch.__version__}, {cores} cores, {torch.get_num_threads()} threads")
 

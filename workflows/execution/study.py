@@ -58,7 +58,7 @@ class Study:
     def run(
         self, folder: str | Path | None = None, *, overwrite: bool = False, progress: bool = False, **settings: Any
     ) -> StudyRecord:
-        """Run what the folder does not hold yet, and return all its runs, as `fnbandit.load` does.
+        """Run the runs that the folder does not contain yet; return all its runs, as `fnbandit.load` does.
 
         Args:
             folder: directory or URI of the records; runs/NAME without it. A folder that holds runs of this study is
@@ -84,7 +84,7 @@ class Study:
 
 
 def execute_study(plan: StudyPlan, console: Console, overwrite: bool = False, others: Sequence[StudyPlan] = ()) -> int:
-    """Announce a study, run what is not finished of it and in none of the `others`, and return the exit code."""
+    """Announce a study, run its unfinished runs that none of the `others` has, and return the exit code."""
     check_places(plan)
     announce(plan, console)
     with early_cluster(plan):
@@ -94,7 +94,7 @@ def execute_study(plan: StudyPlan, console: Console, overwrite: bool = False, ot
 
 
 def announce(plan: StudyPlan, console: Console) -> None:
-    """Print what will run and where, before torch and Ray are imported."""
+    """Print the runs and their folder, before torch and Ray are imported."""
     title = f"{plan.title}: " if plan.title else ""
     # A figure's curves differ in many fields at once, which their labels describe.
     text = describe_runs([point.config for point in plan.points], varied=not plan.points[0].label)

@@ -1,4 +1,4 @@
-"""Lists what a study.json, which may come from another person, does beyond its own folder, and asks the user."""
+"""List the effects of a study.json beyond its own folder, and ask the user: it may come from another person."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def with_places(study: StudyPlan, given: dict[str, str]) -> StudyPlan:
 
 
 def list_requests(study: StudyPlan, given: dict[str, str]) -> list[str]:
-    """List what a study does beyond its own folder, except with places that a command line names."""
+    """List the effects of a study beyond its own folder, except on places that the command line names."""
     found: dict[str, None] = {}
     for point in study.points:
         for kind in KINDS:

@@ -21,7 +21,7 @@ ASCII_WORDS = str.maketrans(
 
 
 class Output:
-    """A stream that outlives its reader: what cannot be written any more is dropped, and `error` says why.
+    """A stream that outlives its reader: later text is dropped, and `error` has the reason.
 
     A run goes on when `| head -1` has read enough or the disk behind `> log.txt` is full: its records matter more.
     """
@@ -67,7 +67,7 @@ class Output:
 
 
 class Messages(logging.Handler):
-    """Log records as lines of what standard error is at the moment: a live display may have taken its place."""
+    """Write log records as lines to the current standard error, which a live display may have replaced."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(mask_secrets(self.format(record)), file=sys.stderr)
