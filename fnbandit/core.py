@@ -16,6 +16,8 @@ N agents each face a contextual bandit. They share statistics and networks with 
     theta        parameters of a network; theta_0 the initial ones, theta_i an agent's, theta_sync the average
     UCB^a        upper confidence bound of the linear model on V-bar
     UCB^b        upper confidence bound of the averaged network
+    federation   decides how a round trains the network: by averaging networks, or one network by sums over agents
+    sample       the observations that agents evaluate in the exchanges of one round
     alpha        weight of UCB^b against UCB^a
     replica      the statistics that every process holds of V_last, B, theta_sync, alpha
     channel      one link of the chain that a message passes: it may factor, round, clip or perturb it
@@ -118,8 +120,8 @@ class Round:
     """Number of agents that uploaded"""
     exchanges: int = 1
     """Number of exchanges that it consisted of"""
-    later: Cost | None = None
-    """Cost of each exchange after the first, where there are several; `cost` includes it"""
+    costs: tuple[tuple[int, Cost], ...] = ()
+    """Where there are several exchanges: consecutive ones of equal cost, as their number and the cost of each"""
     times: Times | None = None
     """With a clock"""
     staleness: int | None = None
@@ -155,6 +157,15 @@ class Segment:
 
 # Messages
 
+Content = Literal["network", "gradient", "curvature", "statistics"]
+"""Content of the uploads of an exchange after the first of its round, all of the theta that the agents received:
+
+network      theta_i, trained from theta on the agent's own history
+gradient     sum over the sample of (y - f(x; theta)) g(x; theta), and the sum of squared errors
+curvature    the same, and the sum of g(x; theta) g(x; theta)^T
+statistics   W and B of the sample on the features of theta
+"""
+
 
 @dataclass(frozen=True)
 class Upload:
@@ -180,10 +191,14 @@ class Upload:
     """alpha_i [n], or [n, r] where it consists of r numbers"""
     inverse: Values | None = None
     """V_local^-1: its downdate rows [n, k, p], or the change of its diagonal [n, p]"""
+    squares: Values | None = None
+    """Sum of squares, [n, 1]: of all rewards in the first exchange, of the errors of theta on the sample later"""
     trained: bool = False
     """True where theta_i has been trained for this exchange"""
     report: dict[str, Tensor] = field(default_factory=dict)
     """Quantities for the record, [n] each (see `quantities.QUANTITIES`)"""
+    content: Content | None = None
+    """Content of the upload; None in the first exchange of a round"""
     exchange: int = 0
     """Number of the exchange inside its round"""
 
@@ -212,6 +227,8 @@ class StatisticsUpdate:
     """W_new as rows, or V itself as a triangle; with diagonal matrices the sum of W_new, [p]"""
     sum_of_moments: Tensor
     """B [p]"""
+    is_new: bool = False
+    """True where both replace the statistics, because features have changed; `covariance` is then all of W"""
 
 
 @dataclass(frozen=True)
@@ -242,10 +259,14 @@ class Download:
     """alpha; where it is computed, a number on the agents' device"""
     inverses: Rows | Triangle | Tensor | None = None
     """The change of the local inverses, in the form that `LocalInverses.apply` takes"""
+    unit: Tensor | None = None
+    """Unit of the rewards that theta predicts from now on; None where it does not change"""
     trained: bool = False
     """True where agents have trained for this round"""
     is_last: bool = True
     """True where the round ends with it; otherwise agents answer with another Upload"""
+    asks: Content = "network"
+    """Content of that upload"""
     exchange: int = 0
     """Number of the exchange inside its round"""
     time: float = 0.0

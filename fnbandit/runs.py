@@ -20,7 +20,7 @@ from fnbandit.environments import Environment, as_environment, make_environment
 from fnbandit.federation.alpha import make_alpha
 from fnbandit.federation.participation import make_participation
 from fnbandit.hooks import load_hook
-from fnbandit.networks.network import TangentFeatures
+from fnbandit.networks.features import TangentFeatures
 from fnbandit.numerics.device import one_thread, resolve_device
 from fnbandit.numerics.state import State, loading, on_host
 from fnbandit.planning.capacity import check_local

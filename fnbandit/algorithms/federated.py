@@ -48,7 +48,8 @@ class FederatedGroup(Group):
         made = replica or self.make_replica(config, environment, self.like)
         assert made is not None
         self.replica: Replica = made
-        self.chain = Chain(config, made.parameters, made.lift)
+        network = None if made.network is None else made.network.parameter_count
+        self.chain = Chain(config, made.parameters, made.lift, network)
         self._global_scale = config.number("exploration_global") * config.number("regularization") ** 0.5
         self.epoch = self.replica.estimate.epoch(len(agents))
         self._looks = 1 if self.device.type == "cpu" else LOOKS_ON_ACCELERATOR
@@ -62,6 +63,11 @@ class FederatedGroup(Group):
     def load(self, iteration: int, state: State) -> None:
         super().load(iteration, state)
         self.start_epoch()
+
+    @property
+    def targets(self) -> Tensor:
+        """Values [n, T] that the linear estimate predicts: the rewards."""
+        return self.rewards
 
     def needs_global(self, iteration: int) -> bool:
         """Return True where V_last and UCB^a have an effect in an iteration or after it; else they are not updated."""
@@ -88,7 +94,11 @@ class FederatedGroup(Group):
     def learn(
         self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: ContextEvaluation
     ) -> None:
-        self.epoch.append(evidence.features, contexts, arms, rewards, evidence.found)
+        self.append(evidence, contexts, arms, rewards)
+
+    def append(self, evaluation: ContextEvaluation, contexts: Tensor, arms: Tensor, targets: Tensor) -> None:
+        """Add the pulled arms with their targets [n] to the epoch's rows."""
+        self.epoch.append(evaluation.features, contexts, arms, targets, evaluation.found)
 
     # Alg. 1, lines 11-13
 
@@ -126,8 +136,7 @@ class FederatedGroup(Group):
         self.epoch.start()
         for t in range(self.replica.last_round + 1, iteration + 1):
             contexts = self.stream.contexts(t)
-            features, found, _ = self.look(t, contexts)
-            self.epoch.append(features, contexts, self.arms[:, t - 1], self.rewards[:, t - 1], found)
+            self.append(self.look(t, contexts), contexts, self.arms[:, t - 1], self.targets[:, t - 1])
 
     # Alg. 1, lines 14-18
 
@@ -139,10 +148,11 @@ class FederatedGroup(Group):
         """Return the upload of a round's first exchange (line 16)."""
         t, last, chain = self.iteration, self.replica.last_round, self.chain
         needed, present = self.needs_global(t + 1), self.present
-        moments = self.epoch.moments(self.rewards[:, last:t]) if needed else None
+        moments = self.epoch.moments(self.targets[:, last:t]) if needed else None
         update = self.epoch.update(as_features=present is not None)
         if present is not None:
-            update, moments = _mask(update, present), None if moments is None else _mask(moments, present)
+            update = mask_absent(update, present)
+            moments = None if moments is None else mask_absent(moments, present)
         upload = Upload(self.agents, t, last, self.measure(), update, moments)
         upload = self.complete(chain.send_statistics(upload))
         self._carry(present)
@@ -153,7 +163,7 @@ class FederatedGroup(Group):
         upload, present = self.chain.send(upload, self.replica.theta), self.present
         if present is None or not isinstance(upload.theta, Tensor):
             return upload
-        return replace(upload, theta=_mask(upload.theta, present))
+        return replace(upload, theta=mask_absent(upload.theta, present))
 
     @property
     def present(self) -> Tensor | None:
@@ -171,7 +181,7 @@ class FederatedGroup(Group):
         since = replica.since.copy()
         since[replica.participants(t)] = t
         slots = t - int(since.min())
-        self.epoch.carry(1 - present, slots, self.rewards[:, t - slots : t])
+        self.epoch.carry(1 - present, slots, self.targets[:, t - slots : t])
 
     def complete(self, upload: Upload) -> Upload:
         """Return the upload with the algorithm's further fields; W_new and B_new have passed the channels."""
@@ -190,6 +200,6 @@ class FederatedGroup(Group):
         self.epoch.start()
 
 
-def _mask(values: Tensor, present: Tensor) -> Tensor:
+def mask_absent(values: Tensor, present: Tensor) -> Tensor:
     """Return values [n, ..] with zeros for agents that do not take part: `present` [n] is 0."""
     return values * present.view(-1, *[1] * (values.ndim - 1)).to(values)

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fnbandit.algorithms.base import Scored
 from fnbandit.algorithms.bounds import combine_bounds, global_bound, local_bound
-from fnbandit.algorithms.federated import ContextEvaluation, FederatedGroup
+from fnbandit.algorithms.federated import ContextEvaluation
+from fnbandit.algorithms.federated_network import FederatedNetworkGroup, root_mean_square
 from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
-from fnbandit.core import Download, Upload
+from fnbandit.config.registry import resolve_part
+from fnbandit.core import Upload
 from fnbandit.covariance import Evaluation, matrices
 from fnbandit.environments import Environment
 from fnbandit.federation.alpha import make_alpha
 from fnbandit.federation.messages import Contents
 from fnbandit.federation.replica import Networks, Replica
-from fnbandit.networks.network import Network, TangentFeatures
-from fnbandit.networks.training import MATURE, estimate_training_memory, steps_due, train, train_debiased
+from fnbandit.networks.features import TangentFeatures
+from fnbandit.networks.network import Network
+from fnbandit.networks.training import estimate_training_memory
 from fnbandit.numerics.memory import Memory, precisions
 
 
-class FNUCB(FederatedGroup):
+class FNUCB(FederatedNetworkGroup):
     """n agents of FN-UCB: every agent receives the local inverses of all agents."""
 
     traits = Traits(schedule="barrier", features="tangent", uses_alpha=True)
@@ -40,24 +41,15 @@ class FNUCB(FederatedGroup):
         if self.replica.estimate.always_needed or self.replica.trigger.measures:
             self._last_global = math.inf
         if config.use_local:
-            self._start_networks(environment)
+            self._start_local_bound(environment)
 
-    def _start_networks(self, environment: Environment) -> None:
-        assert isinstance(self.replica.lift, TangentFeatures) and self.replica.inverses is not None
-        n = len(self.agents)
-        self._network = self.replica.lift.network
-        self._theta_0 = self.replica.lift.theta_0.to(self.network_dtype)
-        self.theta = self._theta_0.repeat(n, 1)
-        """theta_i [n, p]"""
-        self._inputs = self.theta.new_zeros(n, self._network.padded_dim, self.config.horizon)
+    def _start_local_bound(self, environment: Environment) -> None:
+        assert self.replica.inverses is not None
+        self.start_networks()
         self._local_scale = self.config.number("exploration_local") * self.config.number("regularization") ** 0.5
         self.local = self.replica.inverses.local(self.agents)
         """V_local,i"""
-        self._rule.start(environment, self.replica.lift, self.local, n, self.like)
-        self._caution = self.theta.new_ones(n)
-        """Factor of the gradients: 1, halved after every divergence"""
-        self._has_trained = False
-        """True where the participants of the group have trained for the present round"""
+        self._rule.start(environment, self.replica.lift, self.local, len(self.agents), self.like)
 
     @classmethod
     def contents(cls, config: Config) -> tuple[Contents, Contents]:
@@ -65,7 +57,8 @@ class FNUCB(FederatedGroup):
         up = Contents(covariances=1, vectors=1)
         if not config.use_local:
             return up, up
-        up = dataclasses.replace(up, inverses=1, networks=1, scalars=make_alpha(config).numbers)
+        networks = int(resolve_part("federation", config.federation).trains_locally)
+        up = dataclasses.replace(up, inverses=1, networks=networks, scalars=make_alpha(config).numbers)
         return up, dataclasses.replace(up, inverses=1 if cls.traits.averages_inverses else config.agents, scalars=1)
 
     @classmethod
@@ -76,14 +69,11 @@ class FNUCB(FederatedGroup):
             kind = matrices(config)
             make = kind.mean_inverse if cls.traits.averages_inverses else kind.all_inverses
             inverses = make(config.agents, p, config.number("regularization"), like, lift)
-            networks = Networks(lift.theta_0.to(getattr(torch, config.network_dtype)), inverses)
+            networks = Networks(lift.network, lift.theta_0.to(getattr(torch, config.network_dtype)), inverses)
         return Replica(config, lift, p, like, *cls.contents(config), networks)
 
     def list_state(self) -> dict[str, int | None]:
-        names = super().list_state()
-        if self.config.use_local:
-            names |= {"theta": None, "_inputs": 2, "local": None, "_rule": None, "_caution": None}
-        return names
+        return super().list_state() | ({"local": None, "_rule": None} if self.config.use_local else {})
 
     def needs_global(self, iteration: int) -> bool:
         return iteration <= self._last_global
@@ -147,65 +137,13 @@ class FNUCB(FederatedGroup):
             self._rule.observe(self.select_pulled(found.mean, arms), self.select_pulled(prediction, arms), rewards)
         if self.config.use_local:
             self._rule.receive(iteration, contexts)
-            context = self.select_pulled(contexts, arms).to(self.network_dtype)
-            inputs = self._network.inputs(context[:, None])[:, :, 0]
-            self._inputs[:, : inputs.shape[1], iteration - 1] = inputs
+            self.keep_inputs(iteration, contexts, arms)
 
     def rewind(self, iteration: int) -> None:
         super().rewind(iteration)
         self._rule.rewind(iteration - self.replica.last_round)
 
-    # Alg. 1, lines 14-16
-
-    def train(self) -> None:
-        """Train theta_i [n, p] (line 14), where training is due."""
-        super().train()
-        self._has_trained = False
-        stop, t = self.config.stop_training_after, self.iteration
-        if not self.config.use_local or (stop is not None and t > stop):
-            return
-        self._steps = steps_due(self.config, self.replica.last_trained, t)
-        if not self._steps:
-            return
-        self._train_networks(self.config.training_start, self.replica.last_trained > 0)
-
-    def _train_networks(self, start_from: str, was_trained: bool) -> None:
-        """Train theta_i from "initial", "own" or "aggregate" parameters; `was_trained` is True after a training."""
-        t = self.iteration
-        assert self.replica.theta is not None
-        starts = {"initial": self._theta_0, "own": self.theta, "aggregate": self.replica.theta}
-        present = self.present
-        who: Any = slice(None)
-        self._has_trained = True
-        if present is not None:
-            chosen = np.flatnonzero(self.replica.participants(t)[self.agents.start : self.agents.stop])
-            who = torch.from_numpy(chosen).to(self.device)
-            if not len(chosen):
-                self._loss = self._diverged = self.theta.new_zeros(len(present))
-                return
-        start = starts[start_from].expand_as(self.theta)[who]
-        x, y = self._inputs[who, :, :t], self.rewards[who, :t].to(self.network_dtype)
-        unit = self.theta.new_ones(())
-        if self.config.reward_unit == "rms":
-            unit = root_mean_square(y)
-            # theta_0 predicts rewards / unit; trained parameters predict the rewards themselves.
-            if was_trained and start_from != "initial":
-                start = self._network.rescale(start, 1 / unit)
-            y = y / unit
-        young = t > self.replica.last_round + 1 and self.replica.rounds < MATURE
-        work = train_debiased if young else train
-        caution = self._caution[who]
-        trained = work(self.config, self._network, start, self._theta_0, x, y, self._steps, caution)
-        loss, diverged = trained.loss * unit.flatten().square(), trained.diverged
-        theta = trained.theta if unit.ndim == 0 else self._network.rescale(trained.theta, unit)
-        caution = caution * (1 - diverged / 2)
-        if present is None:
-            self.theta, self._caution, self._loss, self._diverged = theta, caution, loss, diverged
-            return
-        self.theta, self._caution = self.theta.clone(), self._caution.clone()
-        self.theta[who], self._caution[who] = theta, caution
-        self._loss, self._diverged = loss.new_zeros(len(present)), diverged.new_zeros(len(present))
-        self._loss[who], self._diverged[who] = loss, diverged
+    # Alg. 1, lines 15 and 16
 
     def complete(self, upload: Upload) -> Upload:
         """Return the upload with theta_i, alpha_i and V_local^-1 (lines 10, 15)."""
@@ -215,29 +153,9 @@ class FNUCB(FederatedGroup):
         downdate = self.local.absorb(upload.covariance)
         self._rule.update_uncertainties(self.local, downdate)
         alpha = self._rule.upload()
-        return dataclasses.replace(
-            upload,
-            theta=self.theta,
-            alpha=alpha,
-            inverse=downdate,
-            trained=self._has_trained,
-            report=self._report(alpha),
-        )
-
-    def exchange(self, download: Download) -> Upload:
-        """Train again from the average of the exchange before, and send theta_i alone (`averagings`)."""
-        self._train_networks("aggregate", was_trained=True)
-        t, last = self.iteration, self.replica.last_round
-        upload = Upload(self.agents, t, last, torch.full_like(self.rewards[:, 0], torch.nan), theta=self.theta,
-                        trained=True, report=self._report(None), exchange=download.exchange + 1)  # fmt: skip
-        return self.send(upload)
-
-    def _report(self, alpha: Tensor | None) -> dict[str, Tensor]:
         report = {"alpha": alpha} if alpha is not None and self._rule.numbers == 1 else {}
-        if not self._has_trained:
-            return report
-        steps = torch.full_like(self._loss, self._steps)
-        return report | {"loss": self._loss, "steps": steps, "diverged": self._diverged}
+        upload = dataclasses.replace(upload, alpha=alpha, inverse=downdate, report=report | self.report())
+        return self.add_first(upload)
 
     @classmethod
     def parameter_count(cls, config: Config, environment: Environment) -> int:
@@ -259,9 +177,3 @@ class FNUCBLessComm(FNUCB):
     """n agents of FN-UCB (Less Comm., Sec. 3.4): the server averages the local inverses and broadcasts one."""
 
     traits = dataclasses.replace(FNUCB.traits, averages_inverses=True)
-
-
-def root_mean_square(rewards: Tensor) -> Tensor:
-    """Return the root mean square of every agent's rewards [n, t] -> [n, 1]; 1 where all of them are 0."""
-    mean = rewards.square().mean(1, keepdim=True)
-    return mean.where(mean > 0, 1).sqrt()

@@ -12,14 +12,16 @@ from torch import Tensor
 from fnbandit.algorithms.asynchronous import AsynchronousGroup, Outlook
 from fnbandit.algorithms.base import Scored
 from fnbandit.algorithms.bounds import combine_bounds, global_bound, local_bound
-from fnbandit.algorithms.fn_ucb import FNUCBLessComm, root_mean_square
+from fnbandit.algorithms.federated_network import root_mean_square
+from fnbandit.algorithms.fn_ucb import FNUCBLessComm
 from fnbandit.config import Config
 from fnbandit.core import Download, StatisticsVersion, Upload
 from fnbandit.covariance.full import Full
 from fnbandit.environments import Environment
 from fnbandit.federation.alpha import make_alpha
 from fnbandit.federation.first_come import VersionedReplica
-from fnbandit.networks.network import Network, TangentFeatures
+from fnbandit.networks.features import TangentFeatures
+from fnbandit.networks.network import Network
 from fnbandit.networks.ragged import can_train, pad_lengths, train_ragged
 from fnbandit.networks.training import estimate_training_memory, steps_due, train
 from fnbandit.numerics.memory import Memory, precisions

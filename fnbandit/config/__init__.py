@@ -14,6 +14,7 @@ from fnbandit.config.fields import (
     ClockName,
     Count,
     EnvironmentName,
+    FederationName,
     MessagesName,
     Natural,
     NotNegative,
@@ -107,6 +108,14 @@ class Config:
     """Weights of uploads in the averages of algorithm=fn-ucb-async: none (equal weights), polynomial."""
     staleness_power: Positive = 0.5
     """a of staleness=polynomial: an upload has weight (1 + exchanges of other agents since its agent's last one)^-a."""
+    federation: FederationName = "average"
+    """How a round trains the shared network: average (networks that agents train on their own histories, as in the
+    paper), or one network by sums over agents: gradients, gauss-newton, exact (gradients first, then gauss-newton)."""
+    training_sample: Natural | Literal["auto"] = "auto"
+    """Largest number of observations of all agents together in one exchange of gradients or curvature; auto: 4 per
+    network parameter, at least 4000; 0: all."""
+    newton_steps: Count = 5
+    """Largest number of Gauss-Newton steps in a round."""
     aggregation: AggregationName = "mean"
     """Rule by which the server combines the networks: mean, median, trimmed-mean, geometric-median."""
     trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
@@ -221,7 +230,7 @@ class Config:
             raise ValueError(f"width={self.width!r}: network=ntk needs an even width")
         if not (self.use_global or self.use_local):
             raise ValueError("use_global=False, use_local=False: at least one must be True")
-        check_together(self.algorithm, self.trigger, self.diagonal, self.participation, self.clock)
+        check_together(self.algorithm, self.trigger, self.diagonal, self.participation, self.clock, self.federation)
         return self
 
     @property

@@ -34,15 +34,17 @@ class Part:
 TRAINING = ("training_optimizer", "training_loss", "training_steps", "training_rate", "training_schedule",
             "training_fade", "training_decay", "training_start", "stop_training_after")  # fmt: skip
 NETWORKS = ("network", "width", "hidden_layers", "initialization", "network_dtype", *TRAINING)
+"""Fields of all algorithms with networks"""
 AUTOMATIC = ("training_effort", "training_cap", "training_least")
-UCB_B = (*TRAINING, *AUTOMATIC, "training_subsample", "weight", "first_iteration_only", "aggregation",
-         "server_momentum", "averagings", "aggregate", "exploration_local", "network_dtype")  # fmt: skip
+AVERAGING = ("aggregation", "server_momentum", "averagings", "training_subsample")
+SUMS = ("training_sample",)
+UCB_B = (*TRAINING, *AUTOMATIC, *AVERAGING, *SUMS, "newton_steps", "federation", "weight", "first_iteration_only",
+         "aggregate", "exploration_local", "network_dtype")  # fmt: skip
 BOUNDS = ("norm_bound", "noise_bound", "delta")
 MATRICES = ("diagonal", "regularization", "statistics_dtype")
 ROUND_FIELDS = ("trigger", "participation", "messages", "exploration_global", *MATRICES)
-FEDERATED = (*NETWORKS, "training_subsample", *ROUND_FIELDS, "weight", "first_iteration_only", "aggregation",
-             "server_momentum", "averagings", "exploration_local", "use_global", "use_local", "aggregate",
-             "reward_unit")  # fmt: skip
+LEARNED = (*NETWORKS, *ROUND_FIELDS, "federation", *AVERAGING, "reward_unit")
+FEDERATED = (*LEARNED, "weight", "first_iteration_only", "exploration_local", "use_global", "use_local", "aggregate")
 ASYNCHRONOUS_LINEAR = ("trigger", "messages", "exploration_global", "regularization", "statistics_dtype")
 ASYNCHRONOUS = (*NETWORKS, *ASYNCHRONOUS_LINEAR, "weight", "first_iteration_only", "exploration_local", "use_global",
                 "use_local", "aggregate", "reward_unit", "staleness")  # fmt: skip
@@ -61,6 +63,14 @@ ALGORITHMS = {
     "fn-ucb-async": Part(
         "fnbandit.algorithms.fn_ucb_async:FNUCBAsynchronous", "FN-UCB (async.)",
         "FN-UCB (Less Comm.) without barriers: each agent exchanges with the server alone", ASYNCHRONOUS,
+    ),
+    "fn-exact": Part(
+        "fnbandit.algorithms.learned_features:FNExact", "FN-UCB (exact)",
+        "one network trained by sums over agents, and UCB on its features", LEARNED,
+    ),
+    "fn-linear": Part(
+        "fnbandit.algorithms.learned_features:FNLinear", "FN-linear",
+        "federated neural-linear UCB: statistics of the last layer of the shared network", LEARNED,
     ),
     "dislinucb": Part(
         "fnbandit.algorithms.dislinucb:DisLinUCB", "DisLinUCB",
@@ -166,6 +176,19 @@ AGGREGATIONS = {
                              "the point with the least sum of distances (Weiszfeld)"),
 }  # fmt: skip
 
+FEDERATIONS = {
+    "average": Part("fnbandit.federation.network_training:Averaging", "averaged networks",
+                    "the average of networks that agents train on their own histories (the paper)",
+                    (*AVERAGING, "training_start")),
+    "gradients": Part("fnbandit.federation.network_training:GradientSums", "gradient sums",
+                      "one network: optimiser steps at the server on sums of gradients", SUMS),
+    "gauss-newton": Part("fnbandit.federation.network_training:GaussNewton", "Gauss-Newton",
+                         "one network: Levenberg-Marquardt steps at the server on sums of g g^T",
+                         (*SUMS, "newton_steps")),
+    "exact": Part("fnbandit.federation.network_training:ExactFederation", "exact federation",
+                  "gradients while there are few observations, then gauss-newton", (*SUMS, "newton_steps")),
+}  # fmt: skip
+
 CHANNELS = {
     "exact": Part("fnbandit.federation.channels:Exact", "exact", "matrices as the paper sends them"),
     "factored": Part("fnbandit.federation.channels:Factored", "factored",
@@ -213,6 +236,7 @@ KINDS: dict[str, dict[str, Part]] = {
     "trigger": TRIGGERS,
     "weight": WEIGHTS,
     "training_optimizer": OPTIMIZERS,
+    "federation": FEDERATIONS,
     "aggregation": AGGREGATIONS,
     "messages": CHANNELS,
     "clock": CLOCKS,
@@ -310,8 +334,12 @@ def check_name(kind: str, name: str) -> None:
         raise ValueError(unknown(kind, name, [*KINDS[kind], *others, "package.module:Name"]))
 
 
-def check_together(algorithm: str, trigger: str, diagonal: bool, participation: str, clock: str) -> None:
+def check_together(
+    algorithm: str, trigger: str, diagonal: bool, participation: str, clock: str, federation: str
+) -> None:
     """Raise a one-line ValueError on parts that cannot be combined."""
+    if federation == "gauss-newton" and diagonal:
+        raise ValueError("diagonal=True: federation=gauss-newton needs full matrices; federation=exact does not")
     if participation == "availability" and clock == "none":
         raise ValueError("participation='availability': needs a clock; clock='none' makes all agents available")
     if algorithm not in ("fn-ucb-async", "fedlinucb"):
@@ -361,6 +389,8 @@ def _idle_with(settings: dict[str, Any], idle: dict[str, str]) -> Iterator[tuple
         return  # A user's algorithm may read any field.
     if has_value("use_local", False):
         yield "use_local=false", UCB_B
+    if "federation" in settings and not has_value("federation", "average") and "federation" not in idle:
+        yield f"federation={settings['federation']}", ("training_start",)
     if has_value("use_global", False):
         yield "use_global=false", ("exploration_global", "weight", "first_iteration_only")
     if has_value("aggregate", False) and not has_value("training_start", "aggregate"):

@@ -154,12 +154,20 @@ class Estimate(Protocol):
         """Return the reduction of W_new of N agents of an epoch of `length` iterations: a sum, or all values."""
         ...
 
+    def sample_sum(self, agents: int, slots: int) -> TreeSum:
+        """Return the reduction of W of a sample with `slots` rows per agent: a sum, or all values."""
+        ...
+
     def account(self, agents: int) -> Account:
         """Return the initial account of the server of N agents."""
         ...
 
     def apply(self, update: Any, sum_of_moments: Tensor) -> None:
         """Apply a round: W_sync in the form that `Account.combine` returns, B_sync [p]."""
+        ...
+
+    def renew(self, update: Any, sum_of_moments: Tensor) -> None:
+        """Replace V and B: the form that `Account.renew` returns, [p]."""
         ...
 
     def state(self) -> State: ...
@@ -172,6 +180,10 @@ class Account(Protocol):
 
     def combine(self, update: Any) -> Any:
         """Return all agents' W_new, or its sum, in the form that `Estimate.apply` takes (Alg. 2, line 5)."""
+        ...
+
+    def renew(self, update: Any, factor: float) -> Any:
+        """Begin again with `factor` times W of a sample; return it in the form that `Estimate.renew` takes."""
         ...
 
     def state(self) -> State: ...
@@ -225,6 +237,8 @@ class Matrices:
     """Returns the numbers of an agent's epoch in memory, by p and the horizon"""
     factor: Callable[[int, int], int]
     """Returns the numbers of the triangular factor of r rows in a message, by p and r"""
+    as_update: Callable[[Tensor], Tensor]
+    """Returns rows [n, k, p] in the form that `Covariance.absorb` takes"""
     triangular_factor: Callable[[Tensor, Lift], Tensor]
     """Returns a triangular factor R of an update: R^T R = G^T G"""
 
@@ -239,6 +253,7 @@ FULL = Matrices(
     kept=lambda p, horizon: 2 * p * min(horizon, 3 * p // 4),
     epoch_numbers=lambda p, horizon: 4 * p * min(horizon, EPOCH_ROWS),
     factor=lambda p, r: min(r, p) * (2 * p - min(r, p) + 1) // 2,
+    as_update=lambda rows: rows,
     triangular_factor=full.triangular_factor,
 )
 DIAGONAL = Matrices(
@@ -251,6 +266,7 @@ DIAGONAL = Matrices(
     kept=lambda p, horizon: p,
     epoch_numbers=lambda p, horizon: 6 * p,
     factor=lambda p, r: p,
+    as_update=lambda rows: rows.square().sum(1),
     triangular_factor=lambda update, lift: update,
 )
 

@@ -149,6 +149,7 @@ class DiagonalEstimate:
         lift: Callable[[Tensor], Tensor],
         track_diagonal: bool = False,
     ) -> None:
+        self._regularization = regularization
         self.covariance = Diagonal(1, parameters, regularization, like)
         self.sum_of_moments = like.new_zeros(parameters)
 
@@ -158,12 +159,19 @@ class DiagonalEstimate:
     def sum(self, agents: int, length: int) -> TreeSum:
         return sum_vectors(agents)
 
+    def sample_sum(self, agents: int, slots: int) -> TreeSum:
+        return sum_vectors(agents)
+
     def account(self, agents: int) -> DiagonalAccount:
         return DiagonalAccount()
 
     def apply(self, update: Tensor, sum_of_moments: Tensor) -> None:
         self.sum_of_moments = sum_of_moments
         self.covariance.diagonal += update
+
+    def renew(self, update: Tensor, sum_of_moments: Tensor) -> None:
+        self.sum_of_moments = sum_of_moments
+        self.covariance.diagonal = update + self._regularization
 
     def state(self) -> State:
         return {"sum_of_moments": self.sum_of_moments, **self.covariance.state()}
@@ -179,6 +187,9 @@ class DiagonalAccount:
     def combine(self, update: Tensor) -> Tensor:
         """Return the sum over agents, [p], unchanged."""
         return update
+
+    def renew(self, update: Tensor, factor: float) -> Tensor:
+        return (update * factor)[None]
 
     def state(self) -> State:
         return {}

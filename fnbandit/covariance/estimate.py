@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fnbandit.core import Rows, Triangle
 from fnbandit.covariance.full import Full, compute_downdate
-from fnbandit.covariance.gram import gram_triangle, invert, pack_triangle, sum_of_squares, symmetric
+from fnbandit.covariance.gram import gram_triangle, invert, pack_triangle, sum_of_sample, sum_of_squares, symmetric
 from fnbandit.numerics.products import chunks, is_small, multiply
 from fnbandit.numerics.state import State
 from fnbandit.numerics.tree import LEAF, TreeSum
@@ -218,12 +218,12 @@ class FullEstimate:
     ) -> None:
         self.lift = lift
         self.regularization = regularization
-        self.covariance = Full(1, parameters, regularization, like, lift, shared=True)
-        """V_last"""
         self.sum_of_moments = like.new_zeros(parameters)
         """B_sync [p]"""
         self.solution = like.new_zeros(parameters)
         """V_last^-1 B_sync [p]"""
+        self.covariance = self._initial_covariance()
+        """V_last"""
         self.diagonal = like.new_full((1, parameters), regularization) if track_diagonal else None
         """The diagonal of V_last, where a trigger needs it"""
 
@@ -232,6 +232,9 @@ class FullEstimate:
 
     def sum(self, agents: int, length: int) -> TreeSum:
         return sum_of_squares(agents, length, len(self.solution), self.lift)
+
+    def sample_sum(self, agents: int, slots: int) -> TreeSum:
+        return sum_of_sample(agents, slots, len(self.solution))
 
     def account(self, agents: int) -> FullAccount:
         return FullAccount(self, agents)
@@ -250,6 +253,17 @@ class FullEstimate:
         self.solution = self.covariance.absorb_and_solve(update.values[None], right)[0, 0]
         if self.diagonal is not None:
             self.diagonal = self.diagonal + self.lift(update.values[None]).square().sum(1)
+
+    def renew(self, update: Rows | Triangle, sum_of_moments: Tensor) -> None:
+        """Replace V by lambda I + G^T G of rows, or by the matrix of a triangle; B is [p]."""
+        if isinstance(update, Rows):
+            self.covariance = self._initial_covariance()
+            if self.diagonal is not None:
+                self.diagonal = torch.full_like(self.diagonal, self.regularization)
+        self.apply(update, sum_of_moments)
+
+    def _initial_covariance(self) -> Full:
+        return Full(1, len(self.solution), self.regularization, self.solution, self.lift, shared=True)
 
     def state(self) -> State:
         tensors = {"sum_of_moments": self.sum_of_moments, "solution": self.solution}
@@ -271,11 +285,11 @@ class FullAccount:
     def __init__(self, estimate: FullEstimate, agents: int) -> None:
         p = len(estimate.solution)
         self._lift = estimate.lift
-        self._whole: Tensor | None = None
-        """The upper triangle of V, in double precision"""
-        if agents > LEAF:
-            start = torch.eye(p, dtype=torch.float64, device=estimate.solution.device) * estimate.regularization
-            self._whole = pack_triangle(start)
+        start = torch.eye(p, dtype=torch.float64, device=estimate.solution.device) * estimate.regularization
+        self._start = pack_triangle(start)
+        """The upper triangle of lambda I"""
+        self._whole = self._start if agents > LEAF else None
+        """The upper triangle of V, in double precision; None where rounds upload rows only"""
 
     def combine(self, update: Rows | Triangle) -> Rows | Triangle:
         """Return the rows [N, k, ..] of all agents as [N k, ..]; for the triangle of the sum, the triangle of V."""
@@ -287,6 +301,18 @@ class FullAccount:
             return Triangle(self._whole)
         self._whole = self._whole + gram_triangle(self._lift(update.values))
         return Rows(update.values.flatten(0, 1))
+
+    def renew(self, update: Rows | Triangle, factor: float) -> Rows | Triangle:
+        """Return `factor` W of a sample as rows [k, p]; for the triangle of W, the triangle of V."""
+        if isinstance(update, Rows):
+            rows = update.values.flatten(0, 1) * factor**0.5
+            if self._whole is not None:
+                self._whole = self._start + gram_triangle(rows[None])
+            return Rows(rows)
+        whole = self._start + factor * update.values
+        if self._whole is not None:
+            self._whole = whole
+        return Triangle(whole)
 
     def state(self) -> State:
         return {} if self._whole is None else {"whole": self._whole}

@@ -28,6 +28,22 @@ def sum_of_squares(agents: int, length: int, parameters: int, lift: Callable[[Te
     return TreeSum(agents, leaf, lambda values: gram_triangle(lift(values)), Triangle)
 
 
+def sum_of_sample(agents: int, slots: int, parameters: int) -> TreeSum:
+    """Return the reduction of agents' rows [n, k, p] of a sample, k = `slots`: as rows up to p rows, else as a triangle.
+
+    Agents of a leaf have about as many numbers in their rows as a triangle has, or it is one agent.
+    """
+    return gather(agents, Rows) if agents * slots <= parameters else sum_of_curvatures(agents, slots, parameters)
+
+
+def sum_of_curvatures(agents: int, slots: int, parameters: int) -> TreeSum:
+    """Return the reduction of agents' rows [n, k, p] of a sample, k = `slots`, to the triangle of G^T G."""
+    leaf = 1
+    while leaf < agents and leaf * slots <= (parameters + 1) / 2:
+        leaf *= 2
+    return TreeSum(agents, leaf, gram_triangle, Triangle)
+
+
 def gram_triangle(rows: Tensor) -> Tensor:
     """Return the upper triangle of G^T G in double precision, [p (p + 1) / 2], for the rows [n, k, p] of all agents.
 

@@ -53,8 +53,9 @@ class Channel:
     follows: tuple[str, ...] = ()
     """Names of links that must precede it; missing ones are added"""
 
-    def __init__(self, config: Config, parameters: int, lift: Lift) -> None:
+    def __init__(self, config: Config, parameters: int, lift: Lift, network_parameters: int) -> None:
         self._config, self._parameters, self._lift = config, parameters, lift
+        self._network_parameters = network_parameters
         self._matrices = matrices(config)
 
     def send_statistics(self, upload: Upload) -> Upload:
@@ -98,16 +99,21 @@ class Factored(Channel):
     """
 
     def send_statistics(self, upload: Upload) -> Upload:
+        if upload.covariance is None:
+            return upload
         return replace(upload, covariance=self._matrices.triangular_factor(_tensor(upload.covariance), self._lift))
 
     def resize_upload(self, sizes: Sizes, contents: Contents, rows: int) -> Sizes:
-        return replace(sizes, matrices=contents.covariances * self._matrices.factor(self._parameters, rows))
+        kind = self._matrices
+        factors = (contents.covariances + contents.triangles) * kind.factor(self._parameters, rows)
+        return replace(sizes, matrices=factors + contents.curvatures * kind.factor(self._network_parameters, rows))
 
     def resize_download(self, sizes: Sizes, contents: Contents, rows: int, total: int) -> Sizes:
         kind, p = self._matrices, self._parameters
         inverses = kind.triangle(p) if contents.inverses == 1 else contents.inverses * kind.factor(p, rows)
         covariances = contents.covariances * kind.factor(p, total)
-        return replace(sizes, matrices=covariances + (inverses if contents.inverses else 0))
+        triangles = contents.triangles * kind.triangle(p)
+        return replace(sizes, matrices=covariances + triangles + (inverses if contents.inverses else 0))
 
 
 class Quantized(Channel):
@@ -121,19 +127,23 @@ class Quantized(Channel):
     follows = ("factored",)
 
     def send_statistics(self, upload: Upload) -> Upload:
-        rows, key = _tensor(upload.covariance), 3 * upload.iteration
-        rounded = self._round(upload.agents, key, rows.flatten(1)).view_as(rows)
-        if upload.moments is None:
-            return replace(upload, covariance=rounded)
-        moments = self._round(upload.agents, key + 1, _tensor(upload.moments))
-        return replace(upload, covariance=rounded, moments=moments)
+        key = self._key(upload)
+        if upload.covariance is not None:
+            rows = _tensor(upload.covariance)
+            upload = replace(upload, covariance=self._round(upload.agents, key, rows.flatten(1)).view_as(rows))
+        if upload.moments is not None:
+            upload = replace(upload, moments=self._round(upload.agents, key + 1, _tensor(upload.moments)))
+        return upload
 
     def send(self, upload: Upload, known: Tensor | None) -> Upload:
         if upload.theta is None or known is None:
             return upload
-        draw = upload.iteration + upload.exchange * (self._config.horizon + 1)
-        change = self._round(upload.agents, 3 * draw + 2, _tensor(upload.theta) - known)
+        change = self._round(upload.agents, self._key(upload) + 2, _tensor(upload.theta) - known)
         return replace(upload, theta=known + change)
+
+    def _key(self, upload: Upload) -> int:
+        """Return the first of the three keys of an upload's draws."""
+        return 3 * (upload.iteration + upload.exchange * (self._config.horizon + 1))
 
     def _round(self, agents: range, key: int, values: Tensor) -> Tensor:
         """Round values [n, r] to whole steps of each agent's scale; the draws are a function of (agent, key)."""
@@ -156,10 +166,13 @@ def _tensor(values: Tensor | list[Tensor] | None) -> Tensor:
 class Chain:
     """The links that `messages` names, in order."""
 
-    def __init__(self, config: Config, parameters: int, lift: Lift) -> None:
+    def __init__(self, config: Config, parameters: int, lift: Lift, network_parameters: int | None = None) -> None:
+        """`parameters` is the length of a feature row; `network_parameters` that of theta, None for the same."""
         self._config, self._parameters = config, parameters
+        self._network_parameters = parameters if network_parameters is None else network_parameters
         self.links: list[Channel] = [
-            build("messages", name, config, parameters, lift) for name in link_names(config.messages)
+            build("messages", name, config, parameters, lift, self._network_parameters)
+            for name in link_names(config.messages)
         ]
 
     def send_statistics(self, upload: Upload) -> Upload:
@@ -192,8 +205,10 @@ class Chain:
         """Return the sizes of a message as Algs. 1 and 2 list it."""
         p, real = self._parameters, 8 * getattr(torch, self._config.statistics_dtype).itemsize
         single = 8 * getattr(torch, self._config.network_dtype).itemsize
-        whole = (contents.covariances + contents.inverses) * matrices(self._config).numbers(p)
-        return Sizes(whole, contents.vectors * p, contents.networks * p, contents.scalars, real, single, real)
+        kind, q = matrices(self._config), self._network_parameters
+        whole = (contents.covariances + contents.inverses) * kind.numbers(p) + contents.triangles * kind.triangle(p)
+        whole += contents.curvatures * kind.triangle(q)
+        return Sizes(whole, contents.vectors * p, contents.networks * q, contents.scalars, real, single, real)
 
     def state(self) -> State:
         """Return the states of all links."""

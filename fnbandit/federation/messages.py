@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fnbandit.core import Cost
+from fnbandit.core import Content, Cost
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,27 @@ class Contents:
     vectors: int = 0
     """B_new, or B_sync"""
     networks: int = 0
-    """theta_i, or theta_sync,NN"""
+    """theta_i, theta_sync,NN, or a sum of gradients"""
     scalars: int = 0
-    """alpha_i, or alpha"""
+    """alpha_i, alpha, sums of squares, or a unit"""
+    triangles: int = 0
+    """W of a sample, or V, as the triangle of a symmetric matrix"""
+    curvatures: int = 0
+    """Sum over a sample of g g^T of all network parameters, as a triangle"""
+
+    def __add__(self, other: Contents) -> Contents:
+        return Contents(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+UPLOADS: dict[Content, Contents] = {
+    "network": Contents(networks=1),
+    "gradient": Contents(networks=1, scalars=1),
+    "curvature": Contents(networks=1, scalars=1, curvatures=1),
+    "statistics": Contents(vectors=1, scalars=1, triangles=1),
+}
+"""Contents of an upload after the first of its round"""
+THETA_ALONE = Contents(networks=1)
+"""Contents of a download that starts another exchange"""
 
 
 @dataclass(frozen=True)

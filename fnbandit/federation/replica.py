@@ -11,27 +11,37 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.core import Cost, Download, StatisticsUpdate, Upload
+from fnbandit.config.registry import build
+from fnbandit.core import Content, Cost, Download, StatisticsUpdate, Upload
 from fnbandit.covariance import Estimate, Lift, LocalInverses, matrices
-from fnbandit.federation.aggregation import make_aggregation
-from fnbandit.federation.messages import Contents, exchange_cost
+from fnbandit.covariance.gram import sum_of_curvatures
+from fnbandit.federation.messages import THETA_ALONE, UPLOADS, Contents, exchange_cost
+from fnbandit.federation.network_training import NetworkTraining
 from fnbandit.federation.participation import make_participation
 from fnbandit.federation.parts import CommunicationParts
+from fnbandit.federation.sampling import Sample, sample_limit
 from fnbandit.federation.triggers import RoundCounters
+from fnbandit.networks.features import LearnedFeatures
+from fnbandit.networks.network import Network
+from fnbandit.networks.training import steps_due
 from fnbandit.numerics.state import State, add_prefix, remove_prefix
 from fnbandit.numerics.tree import TreeSum, gather, sum_vectors
 
-THETA_ALONE = Contents(networks=1)
-"""A message of an exchange after the first of its round, which only averages networks"""
+UNIT = Contents(scalars=1)
+"""The sum of squared rewards, or the unit that follows from it"""
 
 
 @dataclass(frozen=True)
 class Networks:
-    """The initial network and the local inverses of all agents, which UCB^b adds to the replica."""
+    """The parts of a replica that only algorithms with networks have."""
 
+    network: Network
     theta: Tensor
     """theta_0 [p], in the network's precision"""
-    inverses: LocalInverses
+    inverses: LocalInverses | None = None
+    """The local inverses of all agents, for UCB^b"""
+    features: LearnedFeatures | None = None
+    """Features of the trained network, where W and B are on these"""
 
 
 class Replica(CommunicationParts):
@@ -53,18 +63,29 @@ class Replica(CommunicationParts):
         down: Contents,
         networks: Networks | None = None,
     ) -> None:
-        super().__init__(config, lift, parameters, up, down)
-        self._agents = config.agents
-        self._averages_theta = make_aggregation(config).linear
+        super().__init__(config, lift, parameters, up, down, networks.network.parameter_count if networks else None)
+        self._config, self._agents = config, config.agents
         regularization = config.number("regularization")
         self.estimate: Estimate = matrices(config).estimate(
             parameters, regularization, like, lift, self.trigger.needs_diagonal
         )
         """V_last and B_sync"""
+        self.network = None if networks is None else networks.network
         self.theta = None if networks is None else networks.theta
-        """theta_sync,NN [p], in the network's precision"""
+        """theta_sync,NN [p], in the network's precision; it predicts rewards / `unit`"""
+        self.initial = self.theta if self.theta is not None else like
+        """theta_0 [p]"""
+        self.unit = like.new_ones(())
+        self.training_unit: Tensor | None = None
+        """Unit of rewards in the exchanges of the present round"""
         self.inverses = None if networks is None else networks.inverses
         """The local inverses that define the norm of UCB^b"""
+        self.features = None if networks is None else networks.features
+        self.federation: NetworkTraining | None = None
+        """The rule that trains theta in rounds"""
+        if networks is not None:
+            self.federation = build("federation", config.federation, config)
+            self._sample_limit = sample_limit(config, networks.network.parameter_count)
         self.alpha: Tensor | float = 0.0
         """alpha of the last round"""
         self.last_round = 0
@@ -85,36 +106,83 @@ class Replica(CommunicationParts):
         """Return the participants of the round of an iteration: [N], True for each of them."""
         return self.participation.draw(self.rounds, iteration)
 
+    @property
+    def trains_by_sums(self) -> bool:
+        """True where rounds train one network by sums over agents."""
+        return self.federation is not None and not self.federation.trains_locally
+
+    def steps_due(self, iteration: int) -> int:
+        """Return J, the steps of the training in an iteration's round; 0 where none is due."""
+        stop = self._config.stop_training_after
+        if self.federation is None or (stop is not None and iteration > stop):
+            return 0
+        return steps_due(self._config, self.last_trained, iteration)
+
+    def steps_by_sums(self, iteration: int) -> int:
+        """Return `steps_due` where one network is trained by sums; 0 where agents train their own."""
+        return self.steps_due(iteration) if self.trains_by_sums else 0
+
+    def sends_squares(self, iteration: int) -> bool:
+        """Return True where the first uploads of a round have sums of squared rewards, which set the unit."""
+        by_server = self.trains_by_sums or self.features is not None
+        return by_server and self._config.reward_unit == "rms" and self.steps_due(iteration) > 0
+
+    def renews_statistics(self, iteration: int) -> bool:
+        """Return True where a round replaces W and B by those on new features, so that W_new and B_new are not sent."""
+        return self.features is not None and self.steps_due(iteration) > 0
+
+    def sample(self, iteration: int) -> Sample:
+        """Return the observations that agents evaluate in the exchanges of an iteration's round."""
+        return Sample(self._config, self.participants(iteration), self.rounds, iteration, self._sample_limit)
+
     def count_rows(self, iteration: int) -> int:
         """Return the rows of an upload in an iteration's round: those of the agent whose last upload is the oldest."""
         return iteration - int(self.since.min())
 
-    def cost(self, iteration: int, signals: int | None) -> Cost:
-        """Return the cost of the first exchange of an iteration's round."""
+    def costs(self, iteration: int, contents: Sequence[Content | None], signals: int | None) -> list[Cost]:
+        """Return the cost of every exchange of an iteration's round, given the contents of its uploads."""
+        unit = UNIT if self.sends_squares(iteration) else Contents()
+        up, down = self.up + unit, self.down
+        if self.renews_statistics(iteration):
+            up, down = replace(up, covariances=0, vectors=0), replace(down, covariances=0, vectors=0)
+        downs = [down, *[THETA_ALONE] * (len(contents) - 1)]
+        if len(contents) > 1:
+            downs[0] = replace(down, networks=1) + unit
+            if self.renews_statistics(iteration):
+                downs[-1] = UPLOADS["statistics"] + THETA_ALONE
         rows, counts = np.unique(iteration - self.since[self.participants(iteration)], return_counts=True)
-        ups = [(int(n), self.chain.size_upload(self.up, int(k))) for k, n in zip(rows, counts, strict=True)]
         total = int((rows * counts).sum())
-        down = self.chain.size_download(self.down, iteration - self.last_round, total)
-        return exchange_cost(ups, (self._agents, down), signals)
+        ups = [(int(n), self.chain.size_upload(up, int(k))) for k, n in zip(rows, counts, strict=True)]
+        size = self.chain.size_download(downs[0], iteration - self.last_round, total)
+        costs = [exchange_cost(ups, (self._agents, size), signals)]
+        for content, down in zip(contents[1:], downs[1:], strict=True):
+            assert content is not None
+            slots = self.sample(iteration).slots if content != "network" else 0
+            ups = [(int(counts.sum()), self.chain.size_upload(UPLOADS[content], slots))]
+            costs.append(exchange_cost(ups, (self._agents, self.chain.size_download(down, slots))))
+        return costs
 
-    def later_cost(self, iteration: int) -> Cost:
-        """Return the cost of each exchange after the first, which only averages networks."""
-        up, down = self.chain.size_upload(THETA_ALONE, 0), self.chain.size_download(THETA_ALONE, 0)
-        return exchange_cost([(int(self.participants(iteration).sum()), up)], (self._agents, down))
-
-    def reductions(self, iteration: int) -> dict[str, TreeSum]:
-        """Return the sums by which the server reduces each field of all agents' uploads in an iteration's round."""
-        length = self.count_rows(iteration)
-        sums = {"covariance": self.estimate.sum(self._agents, length), "moments": sum_vectors(self._agents)}
-        if self.inverses is not None:
-            sums["theta"] = (sum_vectors if self._averages_theta else gather)(self._agents)
-            sums["inverse"] = self.inverses.sum(length)
+    def reductions(self, iteration: int, content: Content | None) -> dict[str, TreeSum]:
+        """Return the sums by which the server reduces each field of all agents' uploads in an exchange."""
+        sums = {"squares": sum_vectors(self._agents), "moments": sum_vectors(self._agents)}
+        if content is None:
+            length = self.count_rows(iteration)
+            sums["covariance"] = self.estimate.sum(self._agents, length)
+            if self.inverses is not None:
+                sums["inverse"] = self.inverses.sum(length)
+        elif content == "statistics":
+            sums["covariance"] = self.estimate.sample_sum(self._agents, self.sample(iteration).slots)
+        elif content == "curvature" and self.network is not None:
+            parameters = self.network.parameter_count
+            sums["covariance"] = sum_of_curvatures(self._agents, self.sample(iteration).slots, parameters)
+        if self.federation is not None:
+            sums["theta"] = (sum_vectors if self.federation.is_linear else gather)(self._agents)
         return sums
 
     def reduce(self, upload: Upload) -> Upload:
         """Return the upload of a batch with partial sums in place of each agent's values."""
         parts: dict[str, Any] = {}
-        for name, reduction in self.reductions(upload.iteration).items():
+        for name, reduction in self.reductions(upload.iteration, upload.content).items():
             values = getattr(upload, name)
             if values is not None:
                 parts[name] = reduction.parts(upload.agents, values)
@@ -124,18 +192,30 @@ class Replica(CommunicationParts):
         """Apply downloads (Alg. 1, lines 17-18). Agents in `own` have updated their own local inverses already."""
         for download in downloads:
             if isinstance(download.statistics, StatisticsUpdate):
-                self.estimate.apply(download.statistics.covariance, download.statistics.sum_of_moments)
+                take = self.estimate.renew if download.statistics.is_new else self.estimate.apply
+                take(download.statistics.covariance, download.statistics.sum_of_moments)
             if self.inverses is not None and download.inverses is not None:
                 self.inverses.apply(download.inverses, own)
             self.theta = download.theta
             if not download.is_last:
+                self.training_unit = download.unit
                 continue
             self.alpha = download.alpha
-            self.since[self.participants(download.iteration)] = download.iteration
+            if self.renews_statistics(download.iteration):
+                self.since[:] = download.iteration
+            else:
+                self.since[self.participants(download.iteration)] = download.iteration
+            if download.unit is not None:
+                self.unit = download.unit
             self.last_round = download.iteration
             self.rounds += 1
             if download.trained:
                 self.last_trained = download.iteration
+                self._move_features()
+
+    def _move_features(self) -> None:
+        if self.features is not None and self.theta is not None:
+            self.features.move(self.theta)
 
     def state(self) -> State:
         """Return all that `load` needs to continue with the same bits."""
@@ -147,8 +227,10 @@ class Replica(CommunicationParts):
             "since": torch.from_numpy(self.since.copy()),
             **add_prefix("estimate", self.estimate.state()),
         }
-        if self.theta is not None and self.inverses is not None:
-            tensors |= {"theta": self.theta, **add_prefix("inverses", self.inverses.state())}
+        if self.theta is not None:
+            tensors |= {"theta": self.theta, "unit": self.unit}
+        if self.inverses is not None:
+            tensors |= add_prefix("inverses", self.inverses.state())
         return tensors
 
     def load(self, state: State) -> None:
@@ -158,8 +240,11 @@ class Replica(CommunicationParts):
         self.last_trained = int(state["last_trained"])
         self.since = state["since"].numpy().copy()
         self.estimate.load(remove_prefix("estimate", state))
-        if self.theta is not None and self.inverses is not None:
-            self.theta = state["theta"].to(self.theta)
+        if self.theta is not None:
+            self.theta, self.unit = state["theta"].to(self.theta), state["unit"].to(self.unit)
+            if self.last_trained:
+                self._move_features()
+        if self.inverses is not None:
             self.inverses.load(remove_prefix("inverses", state))
 
     def retain(self, batches: Sequence[Any]) -> None:

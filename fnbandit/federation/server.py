@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,24 +14,27 @@ from torch import Tensor
 
 from fnbandit.config import Config
 from fnbandit.core import Download, Round, StatisticsUpdate, Upload
-from fnbandit.federation.aggregation import make_aggregation
 from fnbandit.federation.alpha import make_alpha
+from fnbandit.federation.network_training import TrainedNetwork, TrainingTask
 from fnbandit.federation.quantities import average_quantities
 from fnbandit.federation.replica import Replica
+from fnbandit.federation.sampling import Sample
 from fnbandit.numerics.state import State, add_prefix, remove_prefix
+
+Uploads = Sequence[Upload]
+"""Uploads of all batches in one exchange, in agent order"""
 
 
 class BarrierServer:
-    """Sums statistics, averages networks, combines alphas, and answers all agents (Alg. 2, lines 3-6)."""
+    """Sums statistics, trains the network, combines alphas, and answers all agents (Alg. 2, lines 3-6)."""
 
     def __init__(self, config: Config, replica: Replica) -> None:
         self.replica = replica
-        self._agents, self._averagings = config.agents, config.averagings
+        self._agents = config.agents
         self._account = replica.estimate.account(config.agents)
-        self._aggregation = make_aggregation(config)
         self._rule = make_alpha(config)
-        self._alpha: Tensor | float = 0.0
-        """alpha of the present round"""
+        self._round: Generator[Download, Uploads, None] | None = None
+        """The present round: yields downloads, receives the uploads that answer them"""
 
     @property
     def rounds(self) -> int:
@@ -39,38 +46,93 @@ class BarrierServer:
         """theta_sync,NN [p]; None without networks."""
         return self.replica.theta
 
-    def exchange(self, uploads: Sequence[Upload]) -> Download:
-        """Answer the uploads of all batches, which are in agent order; may overwrite their tensors.
+    def exchange(self, uploads: Uploads) -> Download:
+        """Answer the uploads of all batches; may overwrite their tensors."""
+        if uploads[0].exchange == 0:
+            self._round = self._run_round(uploads)
+            return next(self._round)
+        assert self._round is not None
+        return self._round.send(uploads)
 
-        The first exchange of a round is the paper's round. Every later one only averages networks again.
-        """
-        replica, first = self.replica, uploads[0]
-        self._participants = replica.participants(first.iteration)
+    def _run_round(self, uploads: Uploads) -> Generator[Download, Uploads, None]:
+        """Run a round: add statistics, combine alphas, and train the network in as many exchanges as that takes."""
+        replica, iteration = self.replica, uploads[0].iteration
+        self._participants = replica.participants(iteration)
         totals = self._total(uploads)
-        covariance, moments, inverse = (totals.get(name) for name in ("covariance", "moments", "inverse"))
         statistics = inverses = None
-        if covariance is not None and moments is not None:
-            combined = self._account.combine(covariance)
-            statistics = StatisticsUpdate(combined, replica.estimate.sum_of_moments + moments)
-        if inverse is not None and replica.inverses is not None:
-            inverses = replica.inverses.combine(inverse)
-        if not first.exchange:
-            alphas = [upload.alpha for upload in uploads if upload.alpha is not None]
-            counters = replica.counters(first.iteration)
-            self._alpha = self._rule.combine(self._select(torch.cat(alphas)), counters) if alphas else 0.0
-        return Download(
-            agents=range(self._agents),
-            iteration=first.iteration,
-            statistics=statistics,
-            theta=self._average(totals.get("theta")),
-            alpha=self._alpha,
-            inverses=inverses,
-            trained=first.trained,
-            is_last=not first.trained or first.exchange + 1 >= self._averagings,
-            exchange=first.exchange,
-        )
+        if totals.get("covariance") is not None and totals.get("moments") is not None:
+            combined = self._account.combine(totals["covariance"])
+            statistics = StatisticsUpdate(combined, replica.estimate.sum_of_moments + totals["moments"])
+        if totals.get("inverse") is not None and replica.inverses is not None:
+            inverses = replica.inverses.combine(totals["inverse"])
+        alphas = [upload.alpha for upload in uploads if upload.alpha is not None]
+        counters = replica.counters(iteration)
+        alpha = self._rule.combine(self._select(torch.cat(alphas)), counters) if alphas else 0.0
+        self._trained: TrainedNetwork | None = None
+        """Result of a training by sums"""
+        self._unit = 1.0
+        has_trained = uploads[0].trained or replica.steps_by_sums(iteration) > 0
+        download = Download(range(self._agents), iteration, statistics, replica.theta, alpha, inverses,
+                            trained=has_trained)  # fmt: skip
+        if has_trained or "theta" in totals:
+            download = yield from self._train(download, totals)
+        yield download
 
-    def record(self, sent: Sequence[Sequence[Upload]], download: Download) -> Round:
+    def _train(self, download: Download, totals: dict[str, Any]) -> Generator[Download, Uploads, Download]:
+        """Yield the downloads of a training, but for the last one of the round; return that one."""
+        replica, rule, sample = self.replica, self.replica.federation, self.replica.sample(download.iteration)
+        assert replica.theta is not None and rule is not None
+        if "squares" in totals:
+            self._unit = math.sqrt(float(totals["squares"]) / sample.observations) or 1.0
+        # Agents that train their own networks convert units themselves.
+        change = float(replica.unit) / self._unit
+        keeps_unit = rule.trains_locally or not replica.last_trained
+        start = replica.theta if keeps_unit else self._rescale(replica.theta, change)
+        download = replace(download, unit=replica.unit.new_tensor(self._unit))
+        task = TrainingTask(
+            start, replica.initial, totals, replica.steps_by_sums(download.iteration), download.iteration,
+            sample.observations, sample.factor, has_trained=download.trained, is_first=not replica.last_trained,
+        )  # fmt: skip
+        training = rule.train(task)
+        try:
+            ask = next(training)
+            while True:
+                uploads = yield replace(download, theta=ask.theta, asks=ask.content, is_last=False)
+                download = replace(download, statistics=None, inverses=None, exchange=download.exchange + 1)
+                ask = training.send(self._total(uploads))
+        except StopIteration as end:
+            trained: TrainedNetwork = end.value
+        if replica.features is not None and download.trained:
+            theta = self._rescale(trained.theta, change) if rule.trains_locally else trained.theta
+            return (yield from self._renew_statistics(download, replace(trained, theta=theta), sample))
+        if rule.trains_locally:
+            return replace(download, theta=trained.theta, unit=None)
+        self._trained = trained
+        return replace(download, theta=self._rescale(trained.theta, self._unit), unit=None)
+
+    def _renew_statistics(
+        self, download: Download, trained: TrainedNetwork, sample: Sample
+    ) -> Generator[Download, Uploads, Download]:
+        """Replace W and B by those on the features of the new network; yield a download if agents must send them."""
+        replica, self._trained = self.replica, trained
+        assert replica.features is not None
+        covariance, moments = trained.curvature, trained.moments
+        if covariance is None or moments is None or not replica.features.is_gradient:
+            uploads = yield replace(download, theta=trained.theta, asks="statistics", is_last=False)
+            download = replace(download, statistics=None, inverses=None, exchange=download.exchange + 1)
+            totals = self._total(uploads)
+            covariance, moments = totals["covariance"], totals["moments"]
+            self._trained = replace(trained, squares=float(totals["squares"]))
+        update = self._account.renew(covariance, sample.factor)
+        moments = moments.to(replica.estimate.sum_of_moments) * sample.factor
+        return replace(download, statistics=StatisticsUpdate(update, moments, is_new=True), theta=trained.theta)
+
+    def _rescale(self, theta: Tensor, factor: float) -> Tensor:
+        """Return parameters [p] whose predictions are `factor` times those of theta."""
+        assert self.replica.network is not None
+        return self.replica.network.rescale(theta[None], theta.new_full((1, 1), factor))[0]
+
+    def record(self, sent: Sequence[Uploads], download: Download) -> Round:
         """Build the record of a round from the uploads of its exchanges; call it before `Replica.apply`."""
         replica, first, last = self.replica, sent[0], sent[-1]
         iteration, trigger = first[0].iteration, replica.trigger
@@ -79,40 +141,45 @@ class BarrierServer:
         is_known = trigger.next_round(first[0].since) is not None
         triggered = range(self._agents) if is_known else np.flatnonzero(measure > trigger.level).tolist()
         quantities = average_quantities(first, download, self._select)
-        later = None
-        if len(sent) > 1:
+        if self._trained is not None:
+            size = replica.sample(iteration).size
+            loss = self._trained.squares / size * self._unit**2
+            quantities |= {"loss": loss, "steps": float(self._trained.steps)}
+        elif len(sent) > 1:
             ends = average_quantities(last, download, self._select)
             quantities |= {"loss": ends["loss"], "steps": quantities["steps"] + (len(sent) - 1) * ends["steps"]}
-            later = replica.later_cost(iteration)
-        cost = replica.cost(iteration, None if is_known else len(triggered))
+        contents = [uploads[0].content for uploads in sent]
+        costs = replica.costs(iteration, contents, None if is_known else len(triggered))
         return Round(
             iteration=iteration,
             length=length,
             triggered=tuple(triggered),
             measure=float(measure.max()),
             level=trigger.level,
-            cost=sum((later,) * (len(sent) - 1), cost) if later else cost,
+            cost=sum(costs[1:], costs[0]),
             quantities=quantities,
             participants=int(self._participants.sum()),
             exchanges=len(sent),
-            later=later,
+            costs=tuple((len(list(same)), cost) for cost, same in groupby(costs)) if len(costs) > 1 else (),
         )
 
-    def _total(self, uploads: Sequence[Upload]) -> dict[str, Tensor]:
+    def _total(self, uploads: Uploads) -> dict[str, Any]:
         """Complete the partial sums of all batches, by field of `Upload`."""
-        return {
+        totals = {
             name: reduction.total((upload.agents, getattr(upload, name)) for upload in uploads)
-            for name, reduction in self.replica.reductions(uploads[0].iteration).items()
+            for name, reduction in self.replica.reductions(uploads[0].iteration, uploads[0].content).items()
             if getattr(uploads[0], name) is not None
         }
+        if "theta" in totals:
+            totals["theta"] = self._participants_networks(totals["theta"])
+        return totals
 
-    def _average(self, thetas: Tensor | None) -> Tensor | None:
-        """Return theta_sync,NN [p] of all agents' theta_i [N, p], or of their sum [p]."""
-        if thetas is None or self.replica.theta is None:
-            return None
-        count = int(self._participants.sum())
-        values = (thetas / count)[None] if self._aggregation.linear else self._select(thetas)
-        return self._aggregation(values, self.replica.theta)
+    def _participants_networks(self, thetas: Tensor) -> Tensor:
+        """Return the networks of the participants, of all agents' theta_i [N, p]; or their mean [1, p], of the sum."""
+        assert self.replica.federation is not None
+        if self.replica.federation.is_linear:
+            return (thetas / int(self._participants.sum()))[None]
+        return self._select(thetas)
 
     def _select(self, values: Tensor) -> Tensor:
         """Return the participants' values among those of all agents, [N, ..]."""
@@ -122,11 +189,14 @@ class BarrierServer:
 
     def state(self) -> State:
         """Return all that `load` needs to continue with the same bits: the replica's state and the server's own."""
-        own = add_prefix("aggregation", self._aggregation.state()) | add_prefix("account", self._account.state())
+        own = add_prefix("account", self._account.state())
+        if self.replica.federation is not None:
+            own |= add_prefix("federation", self.replica.federation.state())
         return self.replica.state() | own
 
     def load(self, state: State) -> None:
         """Continue from another server's `state`."""
         self.replica.load(state)
-        self._aggregation.load(remove_prefix("aggregation", state))
         self._account.load(remove_prefix("account", state))
+        if self.replica.federation is not None:
+            self.replica.federation.load(remove_prefix("federation", state))

@@ -110,6 +110,34 @@ class Network:
         layers = self.layers(theta, len(x))
         return self.output_scale * self._affine(layers[-1], self._activations(layers, x)[-1]).squeeze(1)
 
+    @property
+    def last_layer(self) -> slice:
+        """The parameters of the last layer, in which the output is linear."""
+        return self._slices[-1]
+
+    def last_features(self, theta: Tensor, x: Tensor) -> Tensor:
+        """Return the part of `tangent_features` that belongs to the last layer, [n, r, q]."""
+        hidden = self._activations(self.layers(theta, len(x)), x)[-1].mT
+        return torch.nn.functional.pad(hidden, (0, 1), value=1.0) if self._bias else hidden
+
+    def sum_gradients(self, theta: Tensor, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return sum_r (y_r - f(x_r; theta)) d f(x_r) / d theta, [n, p], and sum_r (y_r - f(x_r; theta))^2, [n, 1].
+
+        x [n, padded_dim, r], y [n, r]; theta [p] is the same for all agents. `mask` [n, r] is False where an
+        observation does not count.
+        """
+        if x.shape[2] == 1:
+            # Products with one observation have other last bits in other batches.
+            x, y = x.expand(-1, -1, 2), y.expand(-1, 2)
+            mask = (torch.ones_like(y, dtype=torch.bool) if mask is None else mask).expand(-1, 2).clone()
+            mask[:, 1] = False
+        counted = x.new_ones(len(x), 1, 1) if mask is None else mask[:, None].to(x)
+        layers = self.unpack(theta.expand(len(x), -1))
+        _, sums = self.flat(len(x), theta)
+        residual = self.descend(layers, sums, x, -y[:, None], counted, keep=0.0, add=-1.0, workspace=self.workspace(x))
+        residual = residual * counted
+        return self.pack(sums), multiply(residual, residual.mT)[:, 0]
+
     def tangent_features(self, theta: Tensor, x: Tensor) -> Tensor:
         """Return g(x; theta)/sqrt(m) (ntk) or g(x; theta) (standard) for inputs x [n, d, r] -> [n, r, p].
 
@@ -262,20 +290,3 @@ class Network:
         """Propagate delta [n, outputs, r] back through a layer and the ReLU before it to out [n, inputs, r]."""
         multiply(layer[:, :, : activation.shape[1]].mT, delta, out=out)
         return torch.ops.aten.threshold_backward.grad_input(out, activation, 0, grad_input=out)
-
-
-class TangentFeatures:
-    """Maps contexts [n, k, dim] to g(x; theta_0)/sqrt(m), [n, k, p]; returns rows that are features already unchanged.
-
-    All agents share theta_0 (Alg. 1, line 1), so contexts determine their features, and are fewer numbers.
-    """
-
-    def __init__(self, config: Config, dim: int, like: Tensor) -> None:
-        self.network = Network(config, dim)
-        self.theta_0 = self.network.initial_parameters(config.seed).to(like)
-        """[p], in the statistics' precision"""
-
-    def __call__(self, contexts: Tensor) -> Tensor:
-        if contexts.shape[-1] == self.network.parameter_count:
-            return contexts
-        return self.network.tangent_features(self.theta_0, self.network.inputs(contexts))

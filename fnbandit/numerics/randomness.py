@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     EXPLORATION = 9
     CLOCK = 10
     PARTICIPATION = 11
+    SAMPLE = 12
 
 
 def generator(seed: int, purpose: Purpose, agent: int = 0, block: int = 0) -> np.random.Generator:

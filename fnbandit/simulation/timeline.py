@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain, repeat
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class Timeline:
         clock, agents, cost = self._clock, self._agents, record.cost
         present = self._participation.draw(self._rounds, record.iteration)
         self._rounds += 1
-        begins, later, more = self._now, record.later, record.exchanges - 1
+        begins = self._now
         if cost.messages_up > record.exchanges * record.participants:
             asking = np.array(record.triggered)
             begins = np.maximum(begins, (begins + clock.latency)[asking].min() + clock.latency)
@@ -57,14 +58,9 @@ class Timeline:
         waiting = np.where(present, begins - self._now, 0.0)
         sending = np.zeros_like(self._now)
         free = np.where(present, begins, self._now)
-        for number in range(record.exchanges):
-            bytes_up, bytes_down = cost.bytes_up, cost.bytes_down
-            if later is not None:
-                bytes_up, bytes_down = bytes_up - more * later.bytes_up, bytes_down - more * later.bytes_down
-                if number:
-                    bytes_up, bytes_down = later.bytes_up, later.bytes_down
-            up = clock.time_upload(agents, bytes_up / record.participants)
-            down = clock.time_download(agents, bytes_down / len(agents))
+        for exchange in chain.from_iterable(repeat(same, count) for count, same in record.costs or ((1, cost),)):
+            up = clock.time_upload(agents, exchange.bytes_up / record.participants)
+            down = clock.time_download(agents, exchange.bytes_down / len(agents))
             arrivals = np.where(present, free + training + up, free)
             time = float(arrivals[present].max())
             waiting = waiting + np.maximum(time - arrivals, 0.0)

@@ -256,10 +256,9 @@ def _round(record: dict[str, Any]) -> Round:
     parts: dict[str, Any] = {
         "triggered": tuple(record["triggered"]),
         "cost": Cost(**record["cost"]),
+        "costs": tuple((count, Cost(**cost)) for count, cost in record["costs"]),
         "quantities": quantities,
     }
-    if record["later"] is not None:
-        parts["later"] = Cost(**record["later"])
     if record["times"] is not None:
         parts["times"] = Times(**record["times"])
     return Round(**record | parts | {"quantities": quantities})

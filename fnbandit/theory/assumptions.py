@@ -11,7 +11,7 @@ from fnbandit.config import Config
 from fnbandit.config.registry import resolve_part
 from fnbandit.environments import Environment
 from fnbandit.federation.alpha import make_alpha, stride
-from fnbandit.networks.network import TangentFeatures
+from fnbandit.networks.features import TangentFeatures
 from fnbandit.theory.dimensions import Received, ntk, receive_contexts
 
 LOOKED_AT = 500

@@ -13,7 +13,7 @@ from fnbandit.config import Config
 from fnbandit.config.registry import resolve_part
 from fnbandit.covariance import Lift
 from fnbandit.environments import Environment
-from fnbandit.networks.network import TangentFeatures
+from fnbandit.networks.features import TangentFeatures
 from fnbandit.numerics.products import add_gram
 from fnbandit.numerics.randomness import BLOCK, Purpose, generator
 

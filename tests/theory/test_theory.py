@@ -15,7 +15,8 @@ from fnbandit.environments import make_environment
 from fnbandit.environments.functions import on_sphere
 from fnbandit.federation.alpha import stride
 from fnbandit.federation.triggers import LogDeterminant
-from fnbandit.networks.network import Network, TangentFeatures
+from fnbandit.networks.features import TangentFeatures
+from fnbandit.networks.network import Network
 from fnbandit.numerics.randomness import BLOCK
 from fnbandit.runs import Checkpointing, LocalRun
 from fnbandit.theory import assumptions, dimensions

@@ -1,0 +1,122 @@
+"""Federated UCB on the features of the network that rounds train: FN-UCB (exact) and federated neural-linear UCB."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fnbandit.algorithms.base import Scored
+from fnbandit.algorithms.bounds import global_bound
+from fnbandit.algorithms.federated import ContextEvaluation
+from fnbandit.algorithms.federated_network import FederatedNetworkGroup
+from fnbandit.algorithms.traits import Traits
+from fnbandit.config import Config
+from fnbandit.core import Upload
+from fnbandit.covariance import matrices
+from fnbandit.environments import Environment
+from fnbandit.federation.messages import Contents
+from fnbandit.federation.replica import Networks, Replica
+from fnbandit.networks.features import LearnedFeatures
+from fnbandit.networks.training import estimate_training_memory
+from fnbandit.numerics.memory import Memory, precisions
+from fnbandit.numerics.products import multiply
+
+
+class FNExact(FederatedNetworkGroup):
+    """n agents with one upper confidence bound on the features g of the network that all of them train together:
+
+        f(x; theta) + <g(x), delta> + nu sqrt(lambda) ||g(x)||_{V-bar^-1}
+
+    in the unit of the rewards. V = lambda I + sum of g g^T, delta = V-bar^-1 B-bar and B the sum of (y - f(x; theta)) g
+    are those of UCB^a (Alg. 1, line 5) with theta in place of theta_0: they contain all agents' observations up to the
+    last round, and the agent's own since. In a round that trains, features change: the server replaces V and B by sums
+    over a sample of all agents' whole histories. In other rounds agents send W_new and B_new, as in the paper. Rows of
+    agents that are absent from a round that trains return with the next such round in which they take part.
+
+    Diagonal matrices would inflate <g, delta> (footnote in Sec. 5.2), and leave it out.
+    """
+
+    traits = Traits(schedule="barrier", features="tangent")
+    uses_whole_gradient = True
+    """True where g is the gradient with respect to all parameters"""
+
+    def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
+        super().__init__(config, environment, agents, replica)
+        assert self.replica.features is not None
+        self.features: LearnedFeatures = self.replica.features
+        self._targets = torch.zeros_like(self.rewards)
+        """Rewards in their unit, less f(x; theta)"""
+        self.start_networks()
+
+    @classmethod
+    def make_replica(cls, config: Config, environment: Environment, like: Tensor) -> Replica:
+        features = LearnedFeatures(config, environment.dim, like, cls.uses_whole_gradient)
+        network = features.network
+        theta_0 = network.initial_parameters(config.seed).to(like).to(getattr(torch, config.network_dtype))
+        contents = Contents(covariances=1, vectors=1)
+        networks = Networks(network, theta_0, features=features)
+        # Rows of an epoch are features already, because theta changes.
+        return Replica(config, lambda rows: rows, features.parameter_count, like, contents, contents, networks)
+
+    def list_state(self) -> dict[str, int | None]:
+        return super().list_state() | {"_targets": 1}
+
+    @property
+    def targets(self) -> Tensor:
+        return self._targets
+
+    def look(self, iteration: int, contexts: Tensor) -> ContextEvaluation:
+        x = self.features(contexts)
+        prediction = multiply(self.features.center.expand(len(x), 1, -1), x.mT)[:, 0]
+        return ContextEvaluation(x, self.epoch.evaluate(x), prediction)
+
+    def scores(self, iteration: int, contexts: Tensor) -> Scored:
+        evaluation = self.look(iteration, contexts)
+        found, prediction = evaluation.found, evaluation.prediction
+        assert found is not None and prediction is not None
+        mean = torch.zeros_like(found.mean) if self.replica.estimate.inflated else found.mean
+        return Scored(prediction + global_bound(mean, found.variance, self._global_scale, False), evaluation)
+
+    def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:
+        targets = rewards / self.replica.unit - self.select_pulled(evidence.prediction, arms)
+        self._targets[:, iteration - 1] = targets
+        self.append(evidence, contexts, arms, targets)
+        self.keep_inputs(iteration, contexts, arms)
+
+    def append(self, evaluation: ContextEvaluation, contexts: Tensor, arms: Tensor, targets: Tensor) -> None:
+        super().append(evaluation, evaluation.features, arms, targets)
+
+    def upload(self) -> Upload:
+        """Return the first upload of a round; without W_new and B_new where the round will replace W and B."""
+        t, replica = self.iteration, self.replica
+        if not replica.renews_statistics(t):
+            return super().upload()
+        measure = self.measure()
+        self.epoch.carry(measure.new_zeros(len(self.agents)), 0, self._targets[:, t:t])
+        return self.send(self.add_first(Upload(self.agents, t, replica.last_round, measure, report=self.report())))
+
+    def complete(self, upload: Upload) -> Upload:
+        return self.add_first(replace(upload, report=self.report()))
+
+    @classmethod
+    def parameter_count(cls, config: Config, environment: Environment) -> int:
+        like = torch.empty(0)
+        return LearnedFeatures(config, environment.dim, like, cls.uses_whole_gradient).parameter_count
+
+    @classmethod
+    def memory(cls, config: Config, environment: Environment) -> Memory:
+        kind, p, real = matrices(config), cls.parameter_count(config, environment), precisions(config)[0]
+        rows = Memory(config.horizon * real + kind.epoch_numbers(p, config.horizon) * real // 4)
+        return super().memory(config, environment) + estimate_training_memory(config, environment) + rows
+
+
+class FNLinear(FNExact):
+    """n agents of federated neural-linear UCB: `FNExact` with the features of the last layer alone.
+
+    Its matrices have m + 1 rows and columns, so that a message is a few hundred numbers.
+    """
+
+    uses_whole_gradient = False

@@ -1,0 +1,229 @@
+"""Rules by which a round trains the network that the agents share (Alg. 1, line 14, and Alg. 2, line 4).
+
+The paper averages the networks that agents have trained on their own histories (`Averaging`). The mean of networks that
+have each seen little is a poor network. Gradients and Gauss-Newton matrices are sums over agents, as W and B are, so
+the other rules train one network on the observations of all agents, exchange by exchange, and no agent shows any.
+
+A rule is a generator, which `BarrierServer` runs: it yields what it asks of the agents, receives the sums of their
+uploads by field of `Upload`, and returns the new network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fnbandit.config import Config
+from fnbandit.config.registry import resolve_part
+from fnbandit.core import Content, Triangle
+from fnbandit.covariance.gram import pack_triangle, symmetric
+from fnbandit.federation.aggregation import make_aggregation
+from fnbandit.networks.ragged import RAGGED_RULES
+from fnbandit.networks.training import WORSE, loss_factors, rates
+from fnbandit.numerics.state import State
+
+ENOUGH = 2
+"""Observations per network parameter from which Gauss-Newton steps are safe"""
+DAMPING = 0.01
+"""First damping of a Gauss-Newton step, relative to an observation's share of the curvature of unit features"""
+EASE, TIGHTEN = 4.0, 6.0
+"""Divisor of the damping after a step that reduced the loss, and its factor after one that did not"""
+CONVERGED = 1e-3
+"""A step that reduces the loss by a smaller share is the last one"""
+
+
+class Ask(NamedTuple):
+    """The next exchange of a round: parameters that agents receive, and the content of their uploads."""
+
+    theta: Tensor
+    content: Content
+
+
+@dataclass(frozen=True)
+class TrainingTask:
+    """The start of a round's training."""
+
+    theta: Tensor
+    """[p]; predicts rewards in their unit"""
+    initial: Tensor
+    """theta_0 [p]"""
+    totals: dict[str, Any]
+    """Sums of the first uploads of the round"""
+    steps: int
+    """J"""
+    iteration: int
+    observations: int
+    """Number of observations of all participants"""
+    factor: float
+    """Observations for each one in the sample"""
+    has_trained: bool
+    """True where agents have trained, or train now, for this round"""
+    is_first: bool
+    """True where the network has never been trained"""
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """The result of a round's training."""
+
+    theta: Tensor
+    """[p]"""
+    squares: float = math.nan
+    """Sum of squared errors on the sample, where it is known"""
+    steps: int = 0
+    """Number of exchanges that trained the network"""
+    curvature: Triangle | None = None
+    """Sum over the sample of g g^T at theta, where it is known"""
+    moments: Tensor | None = None
+    """Sum over the sample of (y - f) g at theta, [p], where it is known"""
+
+
+Training = Generator[Ask, dict[str, Any], TrainedNetwork]
+
+
+class NetworkTraining:
+    """Base class: `train` runs the exchanges of one round."""
+
+    trains_locally = False
+    """True where every agent trains a network of its own before it uploads"""
+    is_linear = True
+    """True where the server needs sums over agents only"""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def train(self, task: TrainingTask) -> Training:
+        """Train from `task.theta`: yield the next exchange, receive its sums, return the new network."""
+        raise NotImplementedError
+
+    def state(self) -> State:
+        """Return all that `load` needs to continue with the same bits after a round."""
+        return {}
+
+    def load(self, state: State) -> None:
+        """Continue from a `state`."""
+
+
+class GradientSums(NetworkTraining):
+    """J steps of the optimiser at the server, each on a sum of the agents' gradients."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        optimizer = resolve_part("training_optimizer", config.training_optimizer)
+        if optimizer not in RAGGED_RULES:
+            raise ValueError(
+                f"training_optimizer={config.training_optimizer!r}: federation={config.federation} accepts adam, gd"
+            )
+        self._optimizer = RAGGED_RULES[optimizer]
+
+    def train(self, task: TrainingTask) -> Training:
+        scale, decay = loss_factors(self._config, task.observations)
+        towards = task.initial if self._config.training_loss == "paper" else torch.zeros_like(task.theta)
+        theta, gradient = task.theta.clone(), torch.empty_like(task.theta)
+        direction = self._optimizer(gradient, task.steps)
+        first = squares = math.nan
+        for step, rate in enumerate(rates(self._config, task.steps, task.iteration)):
+            totals = yield Ask(theta.clone(), "gradient")
+            squares = float(totals["squares"])
+            first = squares if step == 0 else first
+            gradient.copy_(totals["moments"]).mul_(-scale * task.factor).add_(theta - towards, alpha=decay)
+            theta.add_(direction(step), alpha=rate)
+        is_sane = bool(torch.isfinite(theta).all()) and squares <= WORSE * max(first, task.observations / task.factor)
+        return TrainedNetwork(theta if is_sane else task.theta, squares, task.steps)
+
+
+class GaussNewton(NetworkTraining):
+    """Levenberg-Marquardt steps at the server, on the sums of the agents' gradients and of g g^T.
+
+    With A = sum g g^T and b = sum (y - f) g at theta, a step solves (scale A + (decay + mu) I) step = scale b -
+    decay (theta - towards). Where it reduces the loss, mu is divided by EASE; otherwise the server goes back and
+    multiplies mu by TIGHTEN.
+    """
+
+    def train(self, task: TrainingTask) -> Training:
+        scale, decay = loss_factors(self._config, task.observations)
+        weight, mu = scale * task.factor, DAMPING * scale * task.observations
+        towards = task.initial.double() if self._config.training_loss == "paper" else 0.0
+        theta = task.theta
+        totals = yield Ask(theta, "curvature")
+        squares, curvature, moments = _receive(totals)
+        loss = _loss(theta, squares, weight, decay, towards)
+        steps = self._config.newton_steps
+        for step in range(1, steps + 1):
+            damped = weight * curvature
+            damped.diagonal().add_(decay + mu)
+            right = weight * moments - decay * (theta.double() - towards)
+            factor = torch.linalg.cholesky_ex(damped).L
+            change = torch.cholesky_solve(right[:, None], factor)[:, 0]
+            candidate = (theta.double() + change).to(theta)
+            found = _receive((yield Ask(candidate, "curvature")))
+            new = _loss(candidate, found[0], weight, decay, towards)
+            if not new < loss:
+                mu *= TIGHTEN
+                continue
+            is_converged = loss - new < CONVERGED * loss
+            theta, loss, (squares, curvature, moments) = candidate, new, found
+            mu /= EASE
+            if is_converged:
+                steps = step
+                break
+        return TrainedNetwork(theta, squares, steps + 1, Triangle(pack_triangle(curvature)), moments)
+
+
+class ExactFederation(NetworkTraining):
+    """Gradients first, Gauss-Newton steps later, by counts that all processes know.
+
+    Gauss-Newton steps get stuck where there are few observations, and need few exchanges where there are many. They
+    follow once the network has been trained and the participants have ENOUGH observations for every parameter.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._gradients, self._newton = GradientSums(config), GaussNewton(config)
+
+    def train(self, task: TrainingTask) -> Training:
+        is_early = task.is_first or task.observations < ENOUGH * len(task.theta)
+        rule = self._gradients if is_early or self._config.diagonal else self._newton
+        return (yield from rule.train(task))
+
+
+class Averaging(NetworkTraining):
+    """The average of the networks that agents train on their own histories (the paper), `averagings` times a round."""
+
+    trains_locally = True
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._rule = make_aggregation(config)
+        self.is_linear = self._rule.linear
+
+    def train(self, task: TrainingTask) -> Training:
+        theta, totals = task.theta, task.totals
+        for exchange in range(self._config.averagings if task.has_trained else 1):
+            if exchange:
+                totals = yield Ask(theta, "network")
+            theta = self._rule(totals["theta"], theta)
+        return TrainedNetwork(theta)
+
+    def state(self) -> State:
+        return self._rule.state()
+
+    def load(self, state: State) -> None:
+        self._rule.load(state)
+
+
+def _receive(totals: dict[str, Any]) -> tuple[float, Tensor, Tensor]:
+    """Return the sum of squared errors, A [p, p] and b [p] of an exchange, in double precision."""
+    triangle, moments = totals["covariance"].values, totals["moments"].double()
+    return float(totals["squares"]), symmetric(triangle, len(moments)), moments
+
+
+def _loss(theta: Tensor, squares: float, weight: float, decay: float, towards: Tensor | float) -> float:
+    """Return the loss that `networks.training.Task` defines; infinity where it is NaN."""
+    loss = 0.5 * weight * squares + 0.5 * decay * float((theta.double() - towards).square().sum())
+    return loss if math.isfinite(loss) else math.inf
