@@ -29,7 +29,7 @@ def sum_of_squares(agents: int, length: int, parameters: int, lift: Callable[[Te
 
 
 def sum_of_sample(agents: int, slots: int, parameters: int) -> TreeSum:
-    """Return the reduction of agents' rows [n, k, p] of a sample, k = `slots`: as rows up to p rows, else as a triangle.
+    """Return the reduction of agents' rows [n, k, p] of a sample, k = `slots`: rows up to p in all, else a triangle.
 
     Agents of a leaf have about as many numbers in their rows as a triangle has, or it is one agent.
     """

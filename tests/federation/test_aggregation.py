@@ -80,6 +80,6 @@ def test_momentum_survives_a_checkpoint(tmp_path):
     for segment in run.segments():
         if segment.end == 20:
             break
-    assert "aggregation.momentum" in CheckpointStore(location).latest().server
+    assert "federation.momentum" in CheckpointStore(location).latest().server
     resumed = LocalRun(config, Checkpointing(location), resume=True).result()
     np.testing.assert_array_equal(resumed.theta, whole.theta)
