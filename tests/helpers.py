@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from fnbandit import Config
-from fnbandit.algorithms.fn_ucb import FNUCB
-from fnbandit.config.registry import build
+from fnbandit.config.registry import build, resolve_part
 from fnbandit.environments import make_environment
 from fnbandit.federation.server import BarrierServer
 from fnbandit.networks.network import Network
@@ -53,14 +52,15 @@ def theta_0(config: Config) -> np.ndarray:
 def run_with_scores(config: Config, groups: int = 1, monkeypatch=None):
     """Segments of a simulation, and the scores of every context in the iterations that counted."""
     seen: dict[tuple[int, int], np.ndarray] = {}
-    original = FNUCB.scores
+    algorithm = resolve_part("algorithm", config.algorithm)
+    original = algorithm.scores
 
     def recording(self, iteration, contexts):
         result = original(self, iteration, contexts)
         seen[iteration, self.agents.start] = result.values.numpy().copy()
         return result
 
-    monkeypatch.setattr(FNUCB, "scores", recording)
+    monkeypatch.setattr(algorithm, "scores", recording)
     with one_thread():
         population = LocalPopulation(config, make_environment(config), make_clock(config), groups)
         segments = list(make_simulation(config, make_clock(config), population).segments())

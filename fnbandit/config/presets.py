@@ -8,6 +8,7 @@ from fnbandit.config.registry import is_table, unknown
 
 PRESETS = {
     "tuned": "tuned settings of this project, with which more agents mean less regret",
+    "exact": "one network trained by sums over agents, and UCB on its features: not in the paper",
     "paper": "the published experiments (Sec. 5), with separate networks",
     "theory": "Algorithms 1 and 2 exactly, with the theory's numbers",
 }
@@ -47,6 +48,16 @@ PLAIN_SETTINGS: dict[str, Any] = {
 """All fields that the tuned preset sets, without its additions to the paper: the base of `paper` and `theory`"""
 
 
+EXACT_SETTINGS: dict[str, Any] = {
+    "federation": "exact",
+    "trigger": "logdet",
+    "training_fade": 0.0,
+    "training_least": 250,
+}
+"""Settings of training by sums; the number of exchanges follows the growth of the data, about 9 % from one training
+to the next"""
+
+
 def preset_settings(name: str, environment: str, algorithm: str | None = None) -> dict[str, Any]:
     """Return the settings of a preset for an environment and an algorithm (None: the preset's default algorithm).
 
@@ -54,8 +65,10 @@ def preset_settings(name: str, environment: str, algorithm: str | None = None) -
     """
     if name not in PRESETS:
         raise ValueError(unknown("preset", name, PRESETS))
-    algorithm = algorithm or ("fn-ucb" if name == "theory" else "fn-ucb-less-comm")
+    algorithm = algorithm or {"theory": "fn-ucb", "exact": "fn-exact"}.get(name, "fn-ucb-less-comm")
     settings = {"environment": environment, "algorithm": algorithm}
+    if name == "exact":
+        return settings | EXACT_SETTINGS
     if name == "tuned":
         return settings
     table = _is_classification(environment)
@@ -81,6 +94,8 @@ def tune(environment: str, algorithm: str, hidden_layers: int) -> dict[str, Any]
     reduced while the networks predict badly.
     """
     settings = _own_trigger(algorithm)
+    if algorithm == "fn-exact":
+        settings |= EXACT_SETTINGS
     rate = 0.03
     if _is_classification(environment):
         settings |= {"agents": 5, "regularization": 1.0, "ramp": 100, "training_fade": 0.0}

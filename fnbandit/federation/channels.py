@@ -53,9 +53,11 @@ class Channel:
     follows: tuple[str, ...] = ()
     """Names of links that must precede it; missing ones are added"""
 
-    def __init__(self, config: Config, parameters: int, lift: Lift, network_parameters: int) -> None:
+    network_parameters: int
+    """Number of parameters of the network; the chain sets it"""
+
+    def __init__(self, config: Config, parameters: int, lift: Lift) -> None:
         self._config, self._parameters, self._lift = config, parameters, lift
-        self._network_parameters = network_parameters
         self._matrices = matrices(config)
 
     def send_statistics(self, upload: Upload) -> Upload:
@@ -106,7 +108,7 @@ class Factored(Channel):
     def resize_upload(self, sizes: Sizes, contents: Contents, rows: int) -> Sizes:
         kind = self._matrices
         factors = (contents.covariances + contents.triangles) * kind.factor(self._parameters, rows)
-        return replace(sizes, matrices=factors + contents.curvatures * kind.factor(self._network_parameters, rows))
+        return replace(sizes, matrices=factors + contents.curvatures * kind.factor(self.network_parameters, rows))
 
     def resize_download(self, sizes: Sizes, contents: Contents, rows: int, total: int) -> Sizes:
         kind, p = self._matrices, self._parameters
@@ -171,9 +173,10 @@ class Chain:
         self._config, self._parameters = config, parameters
         self._network_parameters = parameters if network_parameters is None else network_parameters
         self.links: list[Channel] = [
-            build("messages", name, config, parameters, lift, self._network_parameters)
-            for name in link_names(config.messages)
+            build("messages", name, config, parameters, lift) for name in link_names(config.messages)
         ]
+        for link in self.links:
+            link.network_parameters = self._network_parameters
 
     def send_statistics(self, upload: Upload) -> Upload:
         """Pass W_new and B_new through all links."""

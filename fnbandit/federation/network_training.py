@@ -63,6 +63,8 @@ class TrainingTask:
     """Observations for each one in the sample"""
     has_trained: bool
     """True where agents have trained, or train now, for this round"""
+    has_full_matrices: bool
+    """False where messages must not grow with the square of the parameters"""
     is_first: bool
     """True where the network has never been trained"""
 
@@ -179,7 +181,8 @@ class ExactFederation(NetworkTraining):
     """Gradients first, Gauss-Newton steps later, by counts that all processes know.
 
     Gauss-Newton steps get stuck where there are few observations, and need few exchanges where there are many. They
-    follow once the network has been trained and the participants have ENOUGH observations for every parameter.
+    follow once the network has been trained and the participants have ENOUGH observations for every parameter; with
+    diagonal matrices they never do.
     """
 
     def __init__(self, config: Config) -> None:
@@ -188,7 +191,7 @@ class ExactFederation(NetworkTraining):
 
     def train(self, task: TrainingTask) -> Training:
         is_early = task.is_first or task.observations < ENOUGH * len(task.theta)
-        rule = self._gradients if is_early or self._config.diagonal else self._newton
+        rule = self._newton if task.has_full_matrices and not is_early else self._gradients
         return (yield from rule.train(task))
 
 

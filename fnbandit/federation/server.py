@@ -90,9 +90,17 @@ class BarrierServer:
         start = replica.theta if keeps_unit else self._rescale(replica.theta, change)
         download = replace(download, unit=replica.unit.new_tensor(self._unit))
         task = TrainingTask(
-            start, replica.initial, totals, replica.steps_by_sums(download.iteration), download.iteration,
-            sample.observations, sample.factor, has_trained=download.trained, is_first=not replica.last_trained,
-        )  # fmt: skip
+            theta=start,
+            initial=replica.initial,
+            totals=totals,
+            steps=replica.steps_by_sums(download.iteration),
+            iteration=download.iteration,
+            observations=sample.observations,
+            factor=sample.factor,
+            has_trained=download.trained,
+            has_full_matrices=not replica.estimate.inflated,
+            is_first=not replica.last_trained,
+        )
         training = rule.train(task)
         try:
             ask = next(training)

@@ -43,6 +43,19 @@ VARIANTS = {
         "trigger": "logdet",
         "threshold": 20.0,
     },
+    "exact": {
+        "algorithm": "fn-exact",
+        "federation": "exact",
+        "trigger": "logdet",
+        "threshold": 20.0,
+        "training_steps": "auto",
+        "training_effort": 100.0,
+        "training_cap": 10,
+        "training_least": 8,
+        "training_sample": 90,
+        "newton_steps": 2,
+        "reward_unit": "rms",
+    },
     "quantized": {"messages": "quantized", "trigger": "period", "period": 3},
     "matrices": {"trigger": "period", "period": 9, "dim": 2, "width": 4},
     "participation": {
@@ -63,6 +76,7 @@ SUBSET = [
     ("linear-ts", "2x3"),
     ("tuned", "3x2"),
     ("participation", "3x2"),
+    ("exact", "3x2"),
 ]
 MATRIX = [(variant, layout) for variant in VARIANTS for layout in LAYOUTS if (variant, layout) not in SUBSET]
 

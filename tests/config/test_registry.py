@@ -70,7 +70,8 @@ def test_nothing_is_known_of_own_parts():
 
 OTHERS = {
     "aggregate": False, "aggregation": "median", "averagings": 2, "exploration_global": 3.0, "exploration_local": 3.0,
-    "first_iteration_only": True, "initialization": "normal", "network_dtype": "float64", "server_momentum": 0.5,
+    "federation": "exact", "first_iteration_only": True, "initialization": "normal", "network_dtype": "float64",
+    "newton_steps": 2, "server_momentum": 0.5, "training_sample": 9,
     "stop_training_after": 5, "training_cap": 7, "training_decay": 2.0, "training_effort": 9.0, "training_fade": 3.0,
     "training_least": 3, "training_loss": "paper", "training_optimizer": "adam", "training_rate": 0.02,
     "training_schedule": "linear", "training_start": "initial", "training_steps": 3, "training_subsample": 0.5,

@@ -18,7 +18,8 @@ def cost_of(signals: int | None = None, **settings) -> Cost:
     """A round of N agents."""
     config = plain(agents=N, **settings)
     replica = resolve_part("algorithm", config.algorithm).make_replica(config, make_environment(config), LIKE)
-    return replica.cost(3, signals)
+    (cost,) = replica.costs(3, [None], signals)
+    return cost
 
 
 def test_diagonal_matrices():

@@ -15,7 +15,15 @@ from fnbandit.simulation.results import collect
 from fnbandit.storage.checkpoints import CheckpointError, CheckpointStore
 
 CONFIG = plain(agents=3, horizon=40, dim=4, width=6, trigger="logdet", threshold=3.0)
+SUMS = {
+    "federation": "exact", "training_steps": "auto", "training_effort": 100.0, "training_cap": 20, "trigger": "logdet",
+    "training_least": 12, "training_sample": 90, "training_optimizer": "adam", "newton_steps": 2, "reward_unit": "rms",
+}  # fmt: skip
 VARIANTS = [
+    {"algorithm": "fn-exact", **SUMS},
+    {"algorithm": "fn-linear", "participation": "fraction", **SUMS},
+    {"algorithm": "fn-ucb", **SUMS},
+    {"algorithm": "fn-exact", "diagonal": True, **SUMS, "trigger": "period"},
     {"trigger": "logdet", "threshold": 3.0},
     {"trigger": "diagonal", "threshold": 9.0, "diagonal": True},
     {"trigger": "logdet", "threshold": 3.0, "algorithm": "fn-ucb", "weight": "theory", "domain_sample": 32},

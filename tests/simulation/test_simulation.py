@@ -16,6 +16,11 @@ from fnbandit.environments import make_environment
 from fnbandit.numerics.device import one_thread
 from fnbandit.simulation.partition import split_evenly
 
+SUMS = {
+    "training_steps": "auto", "training_effort": 100.0, "training_cap": 20, "training_least": 12, "training_sample": 90,
+    "training_optimizer": "adam", "newton_steps": 2, "reward_unit": "rms", "width": 6, "dim": 4,
+}  # fmt: skip
+"""Few steps, by sums over a sample"""
 VARIANTS = [
     {"trigger": "always"},
     {"trigger": "logdet", "threshold": 3.0},
@@ -37,6 +42,21 @@ VARIANTS = [
     {"participation": "fraction", "trigger": "diagonal", "threshold": 9.0, "diagonal": True, "averagings": 2},
     {"participation": "fraction", "trigger": "logdet", "threshold": 3.0, "algorithm": "dislinucb"},
     {"participation": "availability", "clock": "lognormal", "availability": 0.5, "away_seconds": 1.0},
+    {"algorithm": "fn-exact", "federation": "exact", "trigger": "logdet", "threshold": 3.0, **SUMS},
+    {"algorithm": "fn-exact", "federation": "exact", "diagonal": True, "trigger": "period", **SUMS},
+    {
+        "algorithm": "fn-exact",
+        "federation": "gauss-newton",
+        "agents": 40,
+        "horizon": 12,
+        "trigger": "period",
+        "period": 4,
+        "messages": "factored, quantized",
+        **SUMS,
+    },
+    {"algorithm": "fn-linear", "federation": "gradients", "participation": "fraction", "trigger": "period", **SUMS},
+    {"algorithm": "fn-linear", "federation": "average", "averagings": 2, "reward_unit": "rms", "trigger": "logdet"},
+    {"algorithm": "fn-ucb-less-comm", "federation": "exact", "trigger": "period", "period": 6, **SUMS},
     *({"algorithm": name} for name in ALGORITHMS if not name.startswith("fn-ucb")),
 ]
 
