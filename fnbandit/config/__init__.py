@@ -110,7 +110,8 @@ class Config:
     """a of staleness=polynomial: an upload has weight (1 + exchanges of other agents since its agent's last one)^-a."""
     federation: FederationName = "average"
     """How a round trains the shared network: average (networks that agents train on their own histories, as in the
-    paper), or one network by sums over agents: gradients, gauss-newton, exact (gradients first, then gauss-newton)."""
+    paper), or one network by sums over agents: gradients, gauss-newton, exact (gauss-newton from 16 observations on;
+    gradients with diagonal matrices)."""
     training_sample: Natural | Literal["auto"] = "auto"
     """Largest number of observations of all agents together in one exchange of gradients or curvature; auto: 4 per
     network parameter, at least 4000; 0: all."""

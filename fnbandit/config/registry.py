@@ -186,7 +186,7 @@ FEDERATIONS = {
                          "one network: Levenberg-Marquardt steps at the server on sums of g g^T",
                          (*SUMS, "newton_steps")),
     "exact": Part("fnbandit.federation.network_training:ExactFederation", "exact federation",
-                  "gradients while there are few observations, then gauss-newton", (*SUMS, "newton_steps")),
+                  "gauss-newton from 16 observations on; gradients with diagonal matrices", (*SUMS, "newton_steps")),
 }  # fmt: skip
 
 CHANNELS = {

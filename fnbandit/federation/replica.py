@@ -116,6 +116,9 @@ class Replica(CommunicationParts):
         stop = self._config.stop_training_after
         if self.federation is None or (stop is not None and iteration > stop):
             return 0
+        least = self.federation.least_observations
+        if iteration < least and iteration * int(self.participants(iteration).sum()) < least:
+            return 0
         return steps_due(self._config, self.last_trained, iteration)
 
     def steps_by_sums(self, iteration: int) -> int:
@@ -228,7 +231,9 @@ class Replica(CommunicationParts):
             **add_prefix("estimate", self.estimate.state()),
         }
         if self.theta is not None:
-            tensors |= {"theta": self.theta, "unit": self.unit}
+            tensors["theta"] = self.theta
+        if self.features is not None:
+            tensors["unit"] = self.unit
         if self.inverses is not None:
             tensors |= add_prefix("inverses", self.inverses.state())
         return tensors
@@ -241,7 +246,9 @@ class Replica(CommunicationParts):
         self.since = state["since"].numpy().copy()
         self.estimate.load(remove_prefix("estimate", state))
         if self.theta is not None:
-            self.theta, self.unit = state["theta"].to(self.theta), state["unit"].to(self.unit)
+            self.theta = state["theta"].to(self.theta)
+        if self.features is not None:
+            self.unit = state["unit"].to(self.unit)
             if self.last_trained:
                 self._move_features()
         if self.inverses is not None:

@@ -103,6 +103,8 @@ class Server:
 
     def steps(self, t):
         """How many steps are due in iteration t."""
+        if self.config.federation == "exact" and len(self.agents) * t < 16:
+            return 0
         if self.config.training_steps != "auto":
             return self.config.training_steps
         if self.trained_at == 0:
@@ -126,7 +128,7 @@ class Server:
             self.scale, self.decay, self.towards = 2 / n, decay / n, torch.zeros_like(theta_0)
         kind = self.config.federation
         if kind == "exact":
-            kind = "gradients" if self.trained_at == 0 or n < 2 * len(theta) else "gauss-newton"
+            kind = "gauss-newton"
         return (self.by_gradients if kind == "gradients" else self.by_gauss_newton)(theta, unit, t, steps)
 
     def by_gradients(self, theta, unit, t, steps):
