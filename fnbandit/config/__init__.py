@@ -88,10 +88,10 @@ class Config:
     """Points of the domain on which weight=theory computes the smallest and the largest uncertainty."""
     received_sample: Natural = 2048
     """Received contexts per agent that weight=theory adds to these points, from evenly spaced iterations; 0: none."""
-    trigger: TriggerName = "always"
+    trigger: TriggerName = "logdet"
     """Rule for rounds: logdet, diagonal (log det ratio > D, exact or on diagonals), determinant, always, period,
     budget."""
-    threshold: NotNegative | Theory = 5.0
+    threshold: NotNegative | Theory = 2.0
     """D, the threshold of the logdet and diagonal triggers; theory: T / (N d~)."""
     period: Count = 10
     """Iterations between rounds with trigger=period."""

@@ -40,6 +40,8 @@ def sweep(argv: Sequence[str]) -> int:
 def _run_study(command: str, argv: Sequence[str], lists: bool) -> int:
     request = parse_request(f"fnbandit {command}", argv, lists, StudyArguments)
     arguments = request.arguments
+    for line in request.notes:
+        console(arguments.display.quiet).print(line, soft_wrap=True)
     with claimed_folder(arguments.settings.out, request.points[0].config, arguments.dry_run) as directory:
         plan = StudyPlan(directory.name, directory, request.points, arguments.settings)
         return _execute([plan], arguments.display, arguments.dry_run, arguments.overwrite)
