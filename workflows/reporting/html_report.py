@@ -26,7 +26,7 @@ from workflows.reporting.curves import (
 from workflows.reporting.figures import axis_words
 from workflows.reporting.grouping import group, list_shared_settings
 from workflows.reporting.naming import context
-from workflows.reporting.tables import HEADINGS, remark, rows, write_csv
+from workflows.reporting.tables import HEADINGS, columns_of, remark, rows, write_csv
 
 HTML_POINTS = 300
 """Maximum number of points of a curve"""
@@ -89,7 +89,8 @@ class HtmlPage:
 
     def parts(self) -> Iterable[str]:
         totals = rows(self._runs)
-        yield _table(HEADINGS, [row.cells() for row in totals])
+        columns = columns_of(totals)
+        yield _table([HEADINGS[name] for name in columns], [row.cells(columns) for row in totals])
         yield f'<p class="grey">{html.escape(remark(totals) or "")}</p>'
         if curves := regret_curves(self._groups):
             yield "<h2>Cumulative regret per agent</h2>"
