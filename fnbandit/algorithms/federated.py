@@ -57,7 +57,8 @@ class FederatedGroup(Group):
     @classmethod
     def memory(cls, config: Config, environment: Environment) -> Memory:
         kind, p, real = matrices(config), cls.parameter_count(config, environment), precisions(config)[0]
-        own = Memory(kind.epoch_numbers(p, config.horizon) * real, 4 * kind.numbers(p) * real)
+        shared = kind.shared(p, config.agents * config.horizon)
+        own = Memory(kind.epoch_numbers(p, config.horizon) * real, shared * real)
         return super().memory(config, environment) + own
 
     def load(self, iteration: int, state: State) -> None:
