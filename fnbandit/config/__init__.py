@@ -125,7 +125,8 @@ class Config:
     averagings: Count = 1
     """E, cycles of local training and averaging in a round that trains; the paper has 1."""
     messages: MessagesName = "exact"
-    """Chain of channels that uploads pass: exact, factored, quantized; join several by + or a comma."""
+    """Chain of channels that uploads pass: exact, factored, quantized (factored first: compare it with factored, not
+    with exact, which sends whole matrices); join several by + or a comma."""
     message_bits: Annotated[int, Field(ge=2, le=16)] = 8
     """Bits per number with messages=quantized."""
     training_loss: Literal["mean", "paper"] = "mean"

@@ -8,12 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fnbandit.config.registry import describe_part, is_table
+from fnbandit.config.registry import is_table
 from fnbandit.storage.files import LOG_FILE, STUDY_FILE, SUMMARY_FILE
 from fnbandit.storage.locations import sort_key
 from fnbandit.storage.records import ROUND_SCHEMA, TRACE_SCHEMA, RunRecord, read_summary
+from workflows.reporting.grouping import effective, read_total
 from workflows.reporting.naming import rank
-from workflows.reporting.tables import HEADINGS, TABLE_TOTALS, columns_of, pivot, read_total, rows, totals
+from workflows.reporting.tables import HEADINGS, TABLE_TOTALS, columns_of, pivot, rows, totals
 from workflows.studies.locks import is_locked
 from workflows.studies.study import load_study
 
@@ -110,7 +111,7 @@ def _row(path: str, members: dict[Path, dict[str, Any]], count: int) -> ListingR
     configs = [summary["config"] for summary in good]
     finished = [summary for summary in good if summary["status"] == "finished"]
     recorded = finished or [summary for summary in good if summary["iterations"]]
-    with_threshold = [c for c in configs if "threshold" in describe_part("trigger", c["trigger"]).fields]
+    with_threshold = [config for config in configs if "threshold" in effective(config)]
     when = _time(members)
     return ListingRow(
         path=path,

@@ -15,7 +15,7 @@ from rich.table import Table
 from fnbandit.numerics.memory import readable
 from fnbandit.simulation.results import standard_error
 from fnbandit.storage.records import RunRecord
-from workflows.reporting.grouping import FIELD_NAMES, find_differing, group, list_shared_settings
+from workflows.reporting.grouping import FIELD_NAMES, find_differing, group, list_shared_settings, read_total
 from workflows.reporting.naming import rank
 
 TABLE_TOTALS = ("rounds", "exchanges", "messages_up", "messages_down", "bytes_up", "bytes_down", "simulated_seconds",
@@ -112,11 +112,6 @@ def _row(label: str, members: list[RunRecord], settings: dict[str, Any]) -> Tabl
     if "simulated_seconds" not in one:
         totals["simulated_seconds"] = None
     return TableRow(label, settings, len(members), float(regret.mean()), error, over, **totals)
-
-
-def read_total(summary: dict[str, Any], name: str) -> float:
-    """Return a total of a run; summaries before there were several exchanges in a round count rounds only."""
-    return float(summary.get(name, summary.get("rounds", 0) if name == "exchanges" else 0))
 
 
 def remark(table: Sequence[TableRow]) -> str | None:

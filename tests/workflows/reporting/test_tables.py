@@ -17,7 +17,9 @@ from fnbandit.storage.locations import sort_key
 from fnbandit.storage.save import record_of
 from fnbandit.storage.totals import RunTotals
 from workflows.command_line import main
+from workflows.reporting.naming import short_name
 from workflows.reporting.tables import columns_of, markdown, pivot, print_table, rows, totals, write_csv
+from workflows.studies.study import RunSpec
 
 SMALL = {"horizon": 12, "width": 4, "dim": 3, "agents": 3}
 
@@ -88,6 +90,13 @@ def test_n_by_d_is_a_table():
     assert pivot(rows(runs[:4])) == (["N", "D = 2.5", "D = 25"], [[n, "2.00 (2)", "2.00 (2)"] for n in ("2", "10")])
     assert pivot(rows(runs[:2])) is None, "one field is a column, not a table"
     assert "simulated_seconds" not in columns_of(rows(runs))
+
+
+def test_an_algorithm_without_a_trigger_has_no_d():
+    assert short_name(RunSpec("algorithm=neural-ucb/seed=0", Config(algorithm="neural-ucb"))) == (
+        "N=8 s0 algorithm=neural-ucb"
+    )
+    assert short_name(RunSpec("seed=0", Config())) == "N=8 D=2.0 s0"
 
 
 def test_paths_are_sorted_by_their_numbers():
