@@ -46,7 +46,8 @@ h2 {{ font-size: 1.05rem; margin: 1.6rem 0 .3rem }}
 h3 {{ font-size: .95rem; font-weight: 600; margin: .4rem 0 0; text-align: center }}
 p {{ margin: .2rem 0 }}
 .grey {{ color: #666 }}
-.grid {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); gap: .5rem }}
+.grid {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(330px, 1fr)); gap: .5rem }}
+.grid > * {{ min-width: 0 }}
 .scroll {{ overflow-x: auto }}
 @media (max-width: 900px) {{ table {{ font-size: 12px }} th, td {{ padding: .15rem .3rem !important }} }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
@@ -244,11 +245,12 @@ def _plot(
     """Return a plot as a part of the page; its tool bar is above it, its legend below."""
     from plotly.graph_objects import Figure
 
+    names = sum(trace.get("showlegend", True) for trace in traces)  # a line each, where the plot is narrow
     layout = {
-        "template": "plotly_white", "height": height, "margin": {"l": 60, "r": 10, "t": 34, "b": 45},
+        "template": "plotly_white", "height": height + 18 * names, "margin": {"l": 60, "r": 10, "t": 34, "b": 45},
         "xaxis": {"title": {"text": x}} | (axis or {}),
         "yaxis": {"title": {"text": y}, "rangemode": "tozero"} | (vertical or {}), "showlegend": len(traces) > 1,
-        "font": {"size": 12}, "legend": {"orientation": "h", "y": -0.2, "yanchor": "top"},
+        "font": {"size": 12}, "legend": {"orientation": "h", "yref": "container", "y": 0.0, "yanchor": "bottom"},
     }  # fmt: skip
     figure = Figure(data=traces, layout=layout)
     return figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False, "responsive": True})
