@@ -30,8 +30,8 @@ BYTES = ("bytes_up", "bytes_down")
 MESSAGES = ("messages_up", "messages_down")
 PANEL_SERIES = 8
 """Largest number of curves in a panel"""
-PANEL_FIELDS = ("environment", "clock", "speed_spread", "slow_share", "agents")
-"""First fields by which many curves with labels are divided into panels"""
+PANEL_FIELDS = ("environment", "agents", "clock", "speed_spread", "slow_share")
+"""Fields by which many curves, and those of studies with clocks, are divided into panels"""
 PANEL_TITLES = {"paper": "published settings, separate networks", "tuned": "tuned"}
 """Titles of panels that show a preset, from left to right"""
 

@@ -36,13 +36,13 @@ from workflows.reporting.curves import (
     weight_curves,
 )
 from workflows.reporting.time_figures import regret_against_time, time_spent
-from workflows.reporting.total_figures import SENT, TotalFigures, draw_hollow
+from workflows.reporting.total_figures import BYTES_AXIS, TotalFigures, draw_hollow
 
 FIGURE_POINTS = 1000
 """Maximum number of points of a curve"""
 LOGARITHMIC_FACTOR = 12
 """A panel with its own scale is logarithmic where its final values differ by more than this factor"""
-ALIKE = 0.005
+INDISTINCT = 0.005
 """Curves of alpha that differ less look like one"""
 
 
@@ -143,7 +143,7 @@ class Drawing(TotalFigures):
             same = (
                 n
                 for n, other in found
-                if len(other.mean) == len(one.mean) and np.allclose(other.mean, one.mean, rtol=0, atol=ALIKE)
+                if len(other.mean) == len(one.mean) and np.allclose(other.mean, one.mean, rtol=0, atol=INDISTINCT)
             )
             equal = next(same, None)
             if equal is not None:
@@ -178,7 +178,7 @@ def figures(
         for field in fields:
             drawn[f"regret-against-{field}"] = drawing.against(field, {"final regret per agent": ["regret"]}, True)
         for field in fields:
-            panels = {"rounds": ["rounds"], "messages": MESSAGES, SENT: BYTES}
+            panels = {"rounds": ["rounds"], "messages": MESSAGES, BYTES_AXIS: BYTES}
             drawn[f"rounds-against-{field}"] = drawing.against(field, panels)
         drawn["regret-against-bytes"] = drawing.against_bytes()
         drawn["regret-against-time"] = regret_against_time(drawing.groups, title, drawing.line)

@@ -30,7 +30,7 @@ from workflows.reporting.curves import (
 from workflows.reporting.grouping import group, list_shared_settings, read_total
 from workflows.reporting.naming import context
 from workflows.reporting.tables import HEADINGS, columns_of, remark, rows, write_csv
-from workflows.reporting.total_figures import SENT, axis_words, has_rounds, is_wide
+from workflows.reporting.total_figures import BYTES_AXIS, axis_words, has_rounds, is_wide
 
 HTML_POINTS = 300
 """Maximum number of points of a curve"""
@@ -131,7 +131,12 @@ class HtmlPage:
             yield from self._panels(curves, "cumulative regret per agent", height=420)
         for field in numeric_fields(self._groups):
             yield f"<h2>Against {axis_words(field)}</h2>"
-            quantities = {"final regret per agent": ["regret"], "rounds": ["rounds"], "messages": MESSAGES, SENT: BYTES}
+            quantities = {
+                "final regret per agent": ["regret"],
+                "rounds": ["rounds"],
+                "messages": MESSAGES,
+                BYTES_AXIS: BYTES,
+            }
             plots = [self._against(field, words, names) for words, names in quantities.items()]
             yield f'<div class="grid">{"".join(plots)}</div>'
         if any(read_total(run.summary, "exchanges") for run in self._runs):
@@ -203,7 +208,7 @@ class HtmlPage:
         values = sorted({x for trace in traces for x in trace["x"]})
         axis = {"tickvals": values, "type": "log" if values[0] > 0 else "linear"}
         means = [y for trace in traces for y in trace["y"]]
-        vertical = _bytes_axis(means) if words == SENT else {"type": "log"} if is_wide(means) else {}
+        vertical = _bytes_axis(means) if words == BYTES_AXIS else {"type": "log"} if is_wide(means) else {}
         return _plot(traces, axis_words(field), words, 340, axis, vertical)
 
     def _against_bytes(self) -> str:
@@ -218,7 +223,7 @@ class HtmlPage:
                 trace | {"text": [label for _, label in points], "hovertemplate": "%{text}: %{y:.4g}, %{x:.4s}B"}
             )
         axis = _bytes_axis([x for trace in traces for x in trace["x"]], factor=3)
-        return _plot(traces, SENT, "final regret per agent", 400, axis)
+        return _plot(traces, BYTES_AXIS, "final regret per agent", 400, axis)
 
     def _points(self, name: str, xs: list[float], totals: Sequence[Total]) -> dict[str, Any]:
         number = self._numbers[name]

@@ -184,12 +184,12 @@ def pivot(table: Sequence[TableRow]) -> tuple[list[str], list[list[str]]] | None
     lines: dict[str, list[str]] = {}
     for row in table:
         settings = [row.settings[name] for name in others]
-        line = lines.setdefault(repr(settings), [_said(value) for value in settings] + [""] * len(values))
+        line = lines.setdefault(repr(settings), [_spell_value(value) for value in settings] + [""] * len(values))
         rounds = row.exchanges if row.rounds is None else row.rounds
         line[len(others) + values.index(row.settings["threshold"])] = f"{row.regret:.2f} ({rounds:,.4g})"
     symbols = [FIELD_NAMES.get(name, name.replace("_", " ")) for name in others]
     return [*symbols, *("no D" if value is None else f"D = {value:g}" for value in values)], list(lines.values())
 
 
-def _said(value: Any) -> str:
+def _spell_value(value: Any) -> str:
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -13,13 +13,11 @@ from matplotlib.patches import Patch
 from fnbandit.simulation.results import TIMES, standard_error
 from fnbandit.storage.records import RunRecord
 from workflows.reporting.canvas import COLOURS, Sheet, equalize, note, plain, style
-from workflows.reporting.curves import Groups
+from workflows.reporting.curves import PANEL_FIELDS, Groups
 from workflows.reporting.grouping import describe_setting, find_differing, list_shared_settings
 
 SPENT = TIMES[1:]
 TIME_POINTS = 200
-PANEL_FIELDS = ("environment", "agents", "clock", "speed_spread", "slow_share")
-"""Fields by which a study with clocks is split into panels"""
 
 
 def has_time(run: RunRecord) -> bool:

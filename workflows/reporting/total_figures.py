@@ -26,7 +26,7 @@ from workflows.reporting.curves import (
 from workflows.reporting.grouping import FIELD_NAMES, describe_setting, exchanges_alone, group, read_total
 from workflows.reporting.naming import context
 
-SENT = "bytes, up and down"
+BYTES_AXIS = "bytes, up and down"
 NOTED_POINTS = 4
 """Largest number of points of a line of which each has a note; of more points only the ends have one"""
 NOTE_CHARACTERS = 12
@@ -168,7 +168,7 @@ class TotalFigures:
                 axis.xaxis.set_minor_locator(NullLocator())
             axis.xaxis.set_major_formatter(EngFormatter(unit="B"))
             _scale(axis, [total.mean for _, total in there.values()])
-            axis.set_xlabel(SENT)
+            axis.set_xlabel(BYTES_AXIS)
             if len(tasks) > 1:
                 axis.set_title(describe_setting({"environment": task}, ["environment"]))
         sheet.axes[0].set_ylabel("final regret per agent")
