@@ -50,6 +50,8 @@ class StudyArguments(ConfigArguments):
     """Runs with this many seeds, from `seed` on."""
     dry_run: bool = False
     """Show what would run, its layout, the memory and the time it takes, and stop."""
+    json: bool = False
+    """What --dry-run shows, as JSON, for scripts."""
     overwrite: bool = False
     """Remove the study in --out, and begin anew."""
     settings: Settings = field(default_factory=Settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -58,6 +59,18 @@ def describe_run_plan(study: StudyPlan, console: Console) -> None:
     where = "on one core of this machine" if study.settings.engine == "local" else f"on this machine's {cores} cores"
     expected = duration(estimate_seconds(study, rates, cores))
     console.print(f"time     about {expected} {where} if it is quiet, from the command to the figures", soft_wrap=True)
+
+
+def list_run_plan(study: StudyPlan) -> dict[str, Any]:
+    """Return what a dry run shows, for scripts: a row per run, bytes of the largest run, seconds of the study."""
+    rates, cores = measure_rates(), os.cpu_count() or 1
+    rows = [
+        {"path": point.path, "memory": _memory(point), "seconds_on_a_core": run_seconds(point.config, rates),
+         "config": dataclasses.asdict(theory.resolve(point.config, make_environment(point.config)))}
+        for point in study.points
+    ]  # fmt: skip
+    seconds = estimate_seconds(study, rates, cores)
+    return {"folder": str(study.directory), "runs": rows, "seconds": seconds, "lines": plan_lines(study)}
 
 
 def estimate_seconds(study: StudyPlan, rates: Rates, cores: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,12 @@ import pytest
 
 from actors.layout import ACTOR_SECONDS
 from fnbandit import Config
+from fnbandit.config.registry import KINDS
 from fnbandit.environments import make_environment
 from fnbandit.numerics.memory import readable
 from fnbandit.planning.capacity import PROCESS_BYTES, memory
 from fnbandit.planning.duration import TYPICAL, run_seconds
+from workflows.command_line import main
 from workflows.execution.dry_run import (
     RAY_SECONDS,
     RUN_FIGURES_SECONDS,
@@ -78,6 +81,21 @@ def test_an_estimate_is_start_run_tracking_and_figures():
     # Two actors at a time: half of the work, or the longest run.
     side = estimate_seconds(study(*three, tracking="none", agents_per_actor=8), TYPICAL, 2)
     assert side < several + RAY_SECONDS + ACTOR_SECONDS
+
+
+def test_what_is_listed_is_there_as_json(capsys):
+    line = "--agents 1,2 --horizon 20 --engine local --tracking none --dry-run --json"
+    assert main(["sweep", *line.split()]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["config"]["agents"] for row in found["runs"]] == [1, 2]
+    assert found["seconds"] > START_SECONDS and all(isinstance(row["memory"], int) for row in found["runs"])
+    assert main(["run", "--json"]) == 2
+    assert "takes --dry-run" in capsys.readouterr().err
+    for command, kinds in (("algorithms", {"algorithm"}), ("environments", {"environment"}), ("parts", set(KINDS))):
+        assert main([command, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        assert {row["kind"] for row in rows} == kinds
+        assert all(row["summary"] and isinstance(row["fields"], list) for row in rows)
 
 
 PEAK = """
