@@ -18,7 +18,7 @@ from workflows.command_line.defaults import describe_default
 from workflows.command_line.flags import SHORT_FLAGS, find_nested, is_positional
 
 GROUPS = {
-    "what to run": ("preset", "seeds", "seed", "dry_run", "overwrite"),
+    "what to run": ("preset", "seeds", "seed", "dry_run", "json", "overwrite"),
     "task": ("environment", "agents", "horizon", "arms", "dim", "noise", "label", "standardization", "wheel_delta"),
     "algorithm": (
         "algorithm", "diagonal", "regularization", "exploration_global", "exploration_local", "weight", "ramp",
@@ -28,8 +28,8 @@ GROUPS = {
     "network": ("network", "width", "hidden_layers", "initialization"),
     "training": (
         "training_loss", "training_optimizer", "training_steps", "training_effort", "training_cap", "training_least",
-        "training_rate", "training_schedule", "training_fade", "training_decay", "training_start",
-        "stop_training_after", "reward_unit",
+        "training_rate", "training_schedule", "training_fade", "training_decay", "training_start", "training_sample",
+        "newton_steps", "stop_training_after", "reward_unit",
     ),
     "communication": (
         "trigger", "threshold", "period", "round_budget", "participation", "aggregation", "trim", "server_momentum",

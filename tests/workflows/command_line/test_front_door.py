@@ -31,7 +31,7 @@ calls = 0
 def late(x):
     global calls
     calls += 1
-    return x[:, 0] * (np.nan if calls > 8 and not Path("mended").exists() else 1)
+    return x[:, 0] * (np.nan if calls > 7 and not Path("mended").exists() else 1)
 def fine(x):
     return x[:, 0]
 """
