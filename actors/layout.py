@@ -12,13 +12,14 @@ from fnbandit.config import Config
 from fnbandit.config.registry import resolve_part
 from fnbandit.environments import Environment
 from fnbandit.numerics.memory import readable
-from fnbandit.planning.capacity import memory
-from fnbandit.planning.duration import expect_rounds, group_seconds
+from fnbandit.planning.capacity import PROCESS_BYTES, memory
+from fnbandit.planning.duration import TYPICAL, expect_rounds, group_seconds
+from fnbandit.planning.work import Rates
 from fnbandit.simulation.partition import split_at_subtrees, split_evenly
 from fnbandit.simulation.schedule import LONGEST_PART
 
-ACTOR_BYTES = 250_000_000
-"""Memory of an actor without agents, after it has imported torch."""
+ACTOR_SECONDS = 2.0
+"""Seconds of a core to start the process of another actor"""
 SHARES = 10_000
 """Ray counts CPUs and GPUs in ten-thousandths."""
 CALL_SECONDS = 1.5e-3
@@ -54,6 +55,11 @@ class Layout:
         """Number of actors, CPUs and GPUs; idle actors of the same shape can serve this layout."""
         return len(self.parts), self.cpus, self.gpus
 
+    @property
+    def processes(self) -> int:
+        """Processes that hold a replica of the statistics: the actors, and the server's where it has its own."""
+        return 1 if len(self.parts) == 1 else len(self.parts) + 1
+
     def __str__(self) -> str:
         reserved = describe_resources(self.cpus, self.gpus)
         if len(self.parts) == 1:
@@ -87,7 +93,7 @@ def reserve_resources(config: Config, options: Options) -> tuple[float, float]:
 
 def actor_bytes(config: Config, environment: Environment, actors: int) -> int:
     """Return the memory of each actor where the agents are spread over `actors` of them."""
-    return ACTOR_BYTES + memory(config, environment).of(math.ceil(config.agents / actors))
+    return PROCESS_BYTES + memory(config, environment).of(math.ceil(config.agents / actors))
 
 
 def count_requested_actors(config: Config, options: Options) -> int | None:
@@ -142,9 +148,9 @@ def plan(config: Config, environment: Environment, options: Options, nodes: list
         cpus = largest_share(lambda share: fits(actors, share, gpus)) or cpus
     if not fits(actors, cpus, gpus):
         needs, total = memory(config, environment), sum(node.memory for node in nodes)
-        most_agents = max(0, int((total / actors - ACTOR_BYTES - needs.shared) / needs.per_agent)) * actors
+        most_agents = max(0, int((total / actors - PROCESS_BYTES - needs.shared) / needs.per_agent)) * actors
         raise ValueError(
-            f"agents={config.agents}: {actors} actors x ({readable(ACTOR_BYTES)} + {readable(needs.shared)} shared + "
+            f"agents={config.agents}: {actors} actors x ({readable(PROCESS_BYTES)} + {readable(needs.shared)} shared + "
             f"{math.ceil(config.agents / actors)} agents x {readable(needs.per_agent)}) = "
             f"{readable(actors * actor_bytes(config, environment, actors))} of memory, "
             f"the {len(nodes)} nodes have {readable(total)}; about {most_agents} agents fit"
@@ -176,10 +182,16 @@ def fastest(config: Config, environment: Environment, most: int) -> int:
     return min(sorted(numbers.values()), key=lambda actors: layout_seconds(config, environment, actors))
 
 
-def layout_seconds(config: Config, environment: Environment, actors: int) -> float:
-    """Return the expected seconds of a run in this number of actors: those of the largest one, and of the calls."""
-    seconds = group_seconds(config, environment, math.ceil(config.agents / actors))
+def layout_seconds(
+    config: Config, environment: Environment, actors: int, rates: Rates = TYPICAL, cores: int | None = None
+) -> float:
+    """Return the expected seconds of a run in this number of actors: those of the largest one, and of the calls.
+
+    Where fewer `cores` than actors share the machine, actors wait for each other's work; each call costs a core.
+    """
+    seconds = group_seconds(config, environment, math.ceil(config.agents / actors), rates)
     if actors == 1:
         return seconds
     calls = expect_rounds(config, environment) or config.horizon / LONGEST_PART
-    return seconds + EXTRA_ACTORS_START_COST + calls * 2 * CALL_SECONDS
+    crowd = 1.0 if cores is None else max(1.0, actors / cores)
+    return seconds * crowd + EXTRA_ACTORS_START_COST + calls * 2 * CALL_SECONDS * crowd

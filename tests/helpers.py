@@ -26,9 +26,9 @@ EVERY_ROUND = {"seconds": 0.0, "rounds": 1}
 
 PLAIN = {
     "agents": 8, "regularization": 0.1, "exploration_global": 0.1, "exploration_local": 0.1, "weight": "ramp",
-    "ramp": 100, "trigger": "always", "training_optimizer": "gd", "training_steps": 30, "training_subsample": 0.0,
-    "training_rate": 0.1, "training_schedule": "constant", "training_fade": 0.0, "training_decay": "lambda",
-    "training_start": "aggregate", "reward_unit": "one",
+    "ramp": 100, "trigger": "always", "threshold": 5.0, "training_optimizer": "gd", "training_steps": 30,
+    "training_subsample": 0.0, "training_rate": 0.1, "training_schedule": "constant", "training_fade": 0.0,
+    "training_decay": "lambda", "training_start": "aggregate", "reward_unit": "one",
 }  # fmt: skip
 """Gradient descent and a ramp, without what the tuned defaults add to the paper's algorithm"""
 

@@ -19,6 +19,7 @@ from fnbandit.federation.channels import Chain
 from fnbandit.federation.replica import Replica
 from fnbandit.numerics.memory import Memory, precisions
 from fnbandit.numerics.state import State
+from fnbandit.numerics.tree import LEAF
 
 LOOKS_ON_ACCELERATOR = 8
 """Iterations between two tests of the trigger on an accelerator, where each test waits for the device"""
@@ -57,7 +58,9 @@ class FederatedGroup(Group):
     @classmethod
     def memory(cls, config: Config, environment: Environment) -> Memory:
         kind, p, real = matrices(config), cls.parameter_count(config, environment), precisions(config)[0]
-        own = Memory(kind.epoch_numbers(p, config.horizon) * real, 4 * kind.numbers(p) * real)
+        # With more agents than a leaf has, the server keeps whole matrices from the start.
+        shared = kind.shared(p, config.agents * config.horizon if config.agents <= LEAF else p)
+        own = Memory(kind.epoch_numbers(p, config.horizon) * real, shared * real)
         return super().memory(config, environment) + own
 
     def load(self, iteration: int, state: State) -> None:

@@ -88,10 +88,10 @@ class Config:
     """Points of the domain on which weight=theory computes the smallest and the largest uncertainty."""
     received_sample: Natural = 2048
     """Received contexts per agent that weight=theory adds to these points, from evenly spaced iterations; 0: none."""
-    trigger: TriggerName = "always"
+    trigger: TriggerName = "logdet"
     """Rule for rounds: logdet, diagonal (log det ratio > D, exact or on diagonals), determinant, always, period,
     budget."""
-    threshold: NotNegative | Theory = 5.0
+    threshold: NotNegative | Theory = 2.0
     """D, the threshold of the logdet and diagonal triggers; theory: T / (N d~)."""
     period: Count = 10
     """Iterations between rounds with trigger=period."""
@@ -126,7 +126,8 @@ class Config:
     averagings: Count = 1
     """E, cycles of local training and averaging in a round that trains; the paper has 1."""
     messages: MessagesName = "exact"
-    """Chain of channels that uploads pass: exact, factored, quantized; join several by + or a comma."""
+    """Chain of channels that uploads pass: exact, factored, quantized (factored first: compare it with factored, not
+    with exact, which sends whole matrices); join several by + or a comma."""
     message_bits: Annotated[int, Field(ge=2, le=16)] = 8
     """Bits per number with messages=quantized."""
     training_loss: Literal["mean", "paper"] = "mean"

@@ -35,6 +35,7 @@ PLAIN_SETTINGS: dict[str, Any] = {
     "weight": "ramp",
     "ramp": 100,
     "trigger": "always",
+    "threshold": 5.0,
     "training_optimizer": "gd",
     "training_steps": 30,
     "training_subsample": 0.0,
@@ -98,7 +99,7 @@ def tune(environment: str, algorithm: str, hidden_layers: int) -> dict[str, Any]
         settings |= EXACT_SETTINGS
     rate = 0.03
     if _is_classification(environment):
-        settings |= {"agents": 5, "regularization": 1.0, "ramp": 100, "training_fade": 0.0}
+        settings |= {"regularization": 1.0, "ramp": 100, "training_fade": 0.0}
         rate = 0.01
     if algorithm.startswith(("linear", "kernel", "dislinucb", "fedlinucb")):
         settings["regularization"] = 1.0

@@ -193,8 +193,9 @@ CHANNELS = {
     "exact": Part("fnbandit.federation.channels:Exact", "exact", "matrices as the paper sends them"),
     "factored": Part("fnbandit.federation.channels:Factored", "factored",
                      "triangular factors of new rows where these have fewer numbers"),
-    "quantized": Part("fnbandit.federation.channels:Quantized", "quantized",
-                      "uploads rounded stochastically to message_bits per number", ("message_bits",)),
+    "quantized": Part("fnbandit.federation.channels:Quantized", "factored and quantized",
+                      "factored, then rounded stochastically to message_bits per number; compare it with factored",
+                      ("message_bits",)),
 }  # fmt: skip
 
 PRECEDING = {"quantized": ("factored",)}

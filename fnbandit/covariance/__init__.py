@@ -233,6 +233,8 @@ class Matrices:
     """Returns the numbers of a symmetric matrix in a message, by p"""
     kept: Callable[[int, int], int]
     """Returns the numbers of an agent's own covariance in memory, by p and the horizon"""
+    shared: Callable[[int, int], int]
+    """Returns the numbers of V_last and V_sync,NN in memory, by p and the number of rows that they absorb"""
     epoch_numbers: Callable[[int, int], int]
     """Returns the numbers of an agent's epoch in memory, by p and the horizon"""
     factor: Callable[[int, int], int]
@@ -251,6 +253,8 @@ FULL = Matrices(
     numbers=lambda p: p * p,
     triangle=lambda p: p * (p + 1) // 2,
     kept=lambda p, horizon: 2 * p * min(horizon, 3 * p // 4),
+    # Each has a row per observation, in a buffer that doubles, until a matrix is smaller.
+    shared=lambda p, rows: 4 * p * min(p, rows),
     epoch_numbers=lambda p, horizon: 4 * p * min(horizon, EPOCH_ROWS),
     factor=lambda p, r: min(r, p) * (2 * p - min(r, p) + 1) // 2,
     as_update=lambda rows: rows,
@@ -264,6 +268,7 @@ DIAGONAL = Matrices(
     numbers=lambda p: p,
     triangle=lambda p: p,
     kept=lambda p, horizon: p,
+    shared=lambda p, rows: 4 * p,
     epoch_numbers=lambda p, horizon: 6 * p,
     factor=lambda p, r: p,
     as_update=lambda rows: rows.square().sum(1),

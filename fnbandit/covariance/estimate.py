@@ -7,6 +7,7 @@ with u = Z x
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -283,13 +284,16 @@ class FullAccount:
     """The server's account of V_last: V itself, where a round may upload the sum of W_new instead of rows."""
 
     def __init__(self, estimate: FullEstimate, agents: int) -> None:
-        p = len(estimate.solution)
-        self._lift = estimate.lift
-        start = torch.eye(p, dtype=torch.float64, device=estimate.solution.device) * estimate.regularization
-        self._start = pack_triangle(start)
-        """The upper triangle of lambda I"""
+        self._lift, self._regularization = estimate.lift, estimate.regularization
+        self._like = estimate.solution
         self._whole = self._start if agents > LEAF else None
         """The upper triangle of V, in double precision; None where rounds upload rows only"""
+
+    @functools.cached_property
+    def _start(self) -> Tensor:
+        """The upper triangle of lambda I, made when it is needed: on a wide table rows are much smaller"""
+        whole = torch.eye(len(self._like), dtype=torch.float64, device=self._like.device)
+        return pack_triangle(whole * self._regularization)
 
     def combine(self, update: Rows | Triangle) -> Rows | Triangle:
         """Return the rows [N, k, ..] of all agents as [N k, ..]; for the triangle of the sum, the triangle of V."""

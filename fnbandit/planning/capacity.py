@@ -9,6 +9,8 @@ from fnbandit.numerics.memory import Memory, available, readable
 
 MARGIN = 1.1
 """Safety factor for allocations that the estimate omits"""
+PROCESS_BYTES = 270_000_000
+"""Memory of a process that has imported torch and the science, without agents"""
 
 
 def memory(config: Config, environment: Environment) -> Memory:

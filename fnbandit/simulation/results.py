@@ -75,7 +75,7 @@ class Result:
 
     @property
     def rounds(self) -> list[int]:
-        """Iterations in which a communication round took place."""
+        """Iterations in which a round took place; where agents do not wait for others, one agent's exchange."""
         return [r.iteration for r in self.round_records]
 
     @property
@@ -83,16 +83,21 @@ class Result:
         return Communication.of(self.round_records)
 
     def summary(self) -> str:
-        """Return regret, rounds, bytes and seconds as text."""
+        """Return regret, rounds, exchanges, messages, bytes and seconds as text."""
         config, total = self.config, self.communication.total
         final = self.regret.sum(0)
-        error = float(standard_error(final))
+        error = f" (standard error over agents {float(standard_error(final)):.2f})" if config.agents > 1 else ""
+        rounds = sum(record.agent is None for record in self.round_records)
+        exchanges = sum(record.exchanges for record in self.round_records)
+        simulated = [] if self.times is None else [f"  simulated seconds  {self.times[-1].max():.1f}"]
         return "\n".join(
             (
                 f"{config.algorithm} on {config.environment}, {config.agents} agents, {config.horizon} iterations",
-                f"  regret per agent   {final.mean():.2f} (standard error over agents {error:.2f})",
-                f"  rounds             {len(self.rounds)}",
+                f"  regret per agent   {final.mean():.2f}{error}",
+                f"  rounds             {rounds} ({exchanges} exchanges)",
+                f"  messages           {total.messages_up:,} up, {total.messages_down:,} down",
                 f"  bytes              {total.bytes_up:,} up, {total.bytes_down:,} down",
+                *simulated,
                 f"  seconds            {self.seconds:.1f}",
             )
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +20,18 @@ def below(place: str, path: str) -> str:
     start, mark, options = place.partition("?") if is_uri(place) else (place, "", "")
     start = start.rstrip("/") or "/"
     return f"{start}{mark}{options}" if path == "." else f"{start.rstrip('/')}/{path}{mark}{options}"
+
+
+def sort_key(path: PurePath) -> list[list[tuple[float, str]]]:
+    """Return the sort key of a path that orders numbers in its parts by size: agents=2 before agents=10."""
+    return [
+        [(float(word), "") if number else (float("inf"), word) for number, word in _words(part)] for part in path.parts
+    ]
+
+
+def _words(text: str) -> list[tuple[bool, str]]:
+    """Split a text into words and numbers."""
+    return [(place % 2 == 1, word) for place, word in enumerate(re.split(r"(\d+(?:\.\d+)?(?:e[-+]?\d+)?)", text))]
 
 
 def open_location(place: str) -> tuple[FileSystem, str]:

@@ -39,6 +39,7 @@ from fnbandit.errors import SimulationError
 from fnbandit.federation.quantities import QUANTITIES
 from fnbandit.simulation.results import COSTS, TIMES
 from fnbandit.storage.files import CONFIG_FILE, STREAM_FILES, SUMMARY_FILE
+from fnbandit.storage.locations import sort_key
 
 log = logging.getLogger("fnbandit")
 RECORD_VERSION = "2"
@@ -359,5 +360,5 @@ def _parquet(path: Path) -> pa.Table:
 
 
 def find_runs(directory: str | Path) -> list[Path]:
-    """Find the folders of all runs in a folder, sorted; the folder itself if it is a run."""
-    return sorted(path.parent for path in Path(directory).rglob(SUMMARY_FILE))
+    """Find the folders of all runs in a folder, numbers by size; the folder itself if it is a run."""
+    return sorted((path.parent for path in Path(directory).rglob(SUMMARY_FILE)), key=sort_key)

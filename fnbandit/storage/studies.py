@@ -22,8 +22,8 @@ from fnbandit.storage.records import ROUND_SCHEMA, TRACE_SCHEMA, RunRecord, find
 if TYPE_CHECKING:
     import pyarrow.dataset
 
-RUN_TOTALS = ("regret", "regret_standard_error", "rounds", "messages_up", "messages_down", "bytes_up", "bytes_down",
-          "iterations", "seconds")  # fmt: skip
+RUN_TOTALS = ("regret", "regret_standard_error", "rounds", "exchanges", "messages_up", "messages_down", "bytes_up",
+              "bytes_down", "iterations", "simulated_seconds", "seconds")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,13 @@ class StudyRecord:
         return ({"label": labels} if any(labels) else {}) | varied | {"seed": columns["seed"]}
 
     def finals(self) -> pa.Table:
-        """Return a row per run: every field that differs, the seed, and the totals; regret is the mean over agents."""
-        totals = {name: [run.summary[name] for run in self.finished] for name in RUN_TOTALS}
+        """Return a row per run: every field that differs, the seed, and the totals; regret is the mean over agents.
+
+        A run of one agent has no standard error; simulated seconds are there where runs have a clock.
+        """
+        totals = {name: [_total(run.summary, name) for run in self.finished] for name in RUN_TOTALS}
+        if not any(seconds is not None for seconds in totals["simulated_seconds"]):
+            del totals["simulated_seconds"]
         return pa.table({name: to_typed(values) for name, values in (self._find_varied() | totals).items()})
 
     def frame(self) -> pa.Table:
@@ -82,6 +87,14 @@ class StudyRecord:
     def plot(self, name: str = "regret") -> Any:
         """Draw a matplotlib Figure of the study: "regret", "regret against N", "bytes against regret"."""
         return load_hook("plot")(self.finished, name)
+
+
+def _total(summary: dict[str, Any], name: str) -> Any:
+    """Return a total of a run; None where it has none."""
+    if name == "regret_standard_error" and summary["config"]["agents"] == 1:
+        return None
+    # Older summaries lack the exchanges, whose number was that of the rounds.
+    return summary.get(name, summary["rounds"] if name == "exchanges" else None)
 
 
 def load(directory: str | Path) -> StudyRecord:

@@ -35,6 +35,8 @@ class RunTotals:
         self.per_agent = np.zeros(config.agents)
         """Cumulative regret of every agent"""
         self.rounds = 0
+        """Rounds at barriers; an agent that waits for no other has exchanges of its own instead"""
+        self.exchanges = 0
         self.messages_up = self.messages_down = 0
         self.numbers_up = self.numbers_down = 0
         self.bytes_up = self.bytes_down = 0
@@ -45,7 +47,7 @@ class RunTotals:
         """Mean simulated seconds of the agents, by use"""
         self.quantities: dict[str, float] = {}
         """Quantities of the last round"""
-        self._communicates = resolve_part("algorithm", config.algorithm).traits.communicates
+        self._traits = resolve_part("algorithm", config.algorithm).traits
         self.began = time.monotonic() - self._earlier
         self.step = -(-config.horizon // STEPS)
         """Iterations between two values of a metric"""
@@ -59,7 +61,8 @@ class RunTotals:
         self.per_agent = self.per_agent + trace.regret.sum(0)
         before = self._communication()
         for record in segment.rounds:
-            self.rounds += 1
+            self.rounds += record.agent is None
+            self.exchanges += record.exchanges
             for name, value in vars(record.cost).items():
                 setattr(self, name, getattr(self, name) + value)
             self.quantities = record.quantities
@@ -87,9 +90,10 @@ class RunTotals:
         """Keep the totals: observers after this one read them."""
 
     def _communication(self) -> dict[str, float]:
-        if not self._communicates:
+        if not self._traits.communicates:
             return {}
-        return {"rounds": float(self.rounds), "bytes": float(self.bytes_up + self.bytes_down)}
+        name = "exchanges" if self._traits.is_asynchronous else "rounds"
+        return {name: float(getattr(self, name)), "bytes": float(self.bytes_up + self.bytes_down)}
 
     def _collect_reported(self) -> dict[str, float]:
         found = {q.metric: self.quantities.get(q.name, np.nan) for q in QUANTITIES if q.metric}
@@ -105,8 +109,8 @@ class RunTotals:
 
     def summary(self) -> dict[str, Any]:
         """Return the totals by their names in summary.json."""
-        names = ("iterations", "regret", "rounds", "messages_up", "messages_down", "numbers_up", "numbers_down",
-                 "bytes_up", "bytes_down", "seconds")  # fmt: skip
+        names = ("iterations", "regret", "rounds", "exchanges", "messages_up", "messages_down", "numbers_up",
+                 "numbers_down", "bytes_up", "bytes_down", "seconds")  # fmt: skip
         return {name: getattr(self, name) for name in names} | {
             "regret_standard_error": float(standard_error(self.per_agent)),
             **({"simulated_seconds": self.simulated_seconds, "simulated": self.spent} if self.clocked else {}),

@@ -6,10 +6,10 @@ import pytest
 from helpers import plain
 
 from actors import Options
-from actors.layout import ACTOR_BYTES, Node, nodes_of, plan
+from actors.layout import Node, nodes_of, plan
 from fnbandit.environments import make_environment
 from fnbandit.numerics.memory import readable
-from fnbandit.planning.capacity import memory
+from fnbandit.planning.capacity import PROCESS_BYTES, memory
 
 BASE = plain(agents=6, horizon=40)
 
@@ -77,7 +77,7 @@ def test_a_cpu_each_or_the_share_that_fits():
     assert planned(twelve, one_each, laptop, laptop, laptop).cpus == 0.5
     assert planned(twelve, one_each, Node(3, 0, 64e9), Node(8, 0, 64e9)).cpus == 0.8888
     # The first node has memory for two actors only: ten on the second.
-    short = Node(8, 0, 2.5 * (ACTOR_BYTES + memory(twelve, make_environment(twelve)).of(1)))
+    short = Node(8, 0, 2.5 * (PROCESS_BYTES + memory(twelve, make_environment(twelve)).of(1)))
     assert planned(twelve, one_each, short, Node(8, 0, 64e9)).cpus == 0.8
     # Whoever asks for a number gets it.
     assert "12 actors x 0.5 CPU do not fit" in refusal(twelve, Options(agents_per_actor=1, cpus_per_actor=0.5), laptop)
@@ -109,18 +109,18 @@ def test_auto_keeps_agents_that_do_not_wait_together_while_memory_lasts(busy):
     assert sizes(config, Options(), Node(cpus=4, gpus=0, memory=64e9)) == [6]
     assert sizes(config, Options(agents_per_actor=2), Node(cpus=4, gpus=0, memory=64e9)) == [2, 2, 2]
     needs = memory(config, make_environment(config))
-    small = Node(cpus=1, gpus=0, memory=ACTOR_BYTES + needs.of(3))
+    small = Node(cpus=1, gpus=0, memory=PROCESS_BYTES + needs.of(3))
     assert sizes(config, Options(), small, small) == [3, 3]
 
 
 def test_auto_packs_where_memory_is_short(busy):
     needs = memory(BASE, make_environment(BASE))
-    three = 3 * (ACTOR_BYTES + needs.of(2))
+    three = 3 * (PROCESS_BYTES + needs.of(2))
     assert sizes(BASE, Options(), Node(8, 0, three)) == [2, 2, 2]
     assert sizes(BASE, Options(), Node(8, 0, three - 1)) == [3, 3]
-    assert sizes(BASE, Options(), Node(8, 0, ACTOR_BYTES + needs.of(6))) == [6]
+    assert sizes(BASE, Options(), Node(8, 0, PROCESS_BYTES + needs.of(6))) == [6]
     # No node holds all agents, however many runs wait.
-    half = Node(8, 0, ACTOR_BYTES + needs.of(3))
+    half = Node(8, 0, PROCESS_BYTES + needs.of(3))
     assert sizes(BASE, Options(), half, half, runs=100) == [3, 3]
 
 
@@ -161,12 +161,12 @@ def test_gpus_asked_for_where_none_are():
 
 def test_too_much_memory():
     needs = memory(BASE, make_environment(BASE))
-    each = ACTOR_BYTES + needs.shared + 2 * needs.per_agent
+    each = PROCESS_BYTES + needs.shared + 2 * needs.per_agent
     enough = Node(8, 0, 3 * each)
     assert sizes(BASE, Options(agents_per_actor=2), enough) == [2, 2, 2]
     message = refusal(BASE, Options(agents_per_actor=2), Node(8, 0, 3 * each - 1))
     assert message == (
-        f"agents=6: 3 actors x (250 MB + {readable(needs.shared)} shared + 2 agents x {readable(needs.per_agent)}) = "
+        f"agents=6: 3 actors x (270 MB + {readable(needs.shared)} shared + 2 agents x {readable(needs.per_agent)}) = "
         f"{readable(3 * each)} of memory, the 1 nodes have {readable(3 * each - 1)}; about 3 agents fit, "
         "or use diagonal=true"
     )

@@ -54,6 +54,16 @@ def test_what_grows_with_what():
     assert needs(statistics_dtype="float32").per_agent < one.per_agent
 
 
+def test_an_inverse_is_kept_as_rows_until_a_matrix_is_smaller():
+    """On a wide table few rows come together: V_last and V_sync,NN have a row of p numbers per observation, twice."""
+    p = 241  # (10 + 1) * 20 + 21
+    few = needs(agents=3, horizon=20)
+    longer = needs(agents=3, horizon=30)
+    assert longer.shared - few.shared == pytest.approx(MARGIN * 3 * 10 * 4 * p * 8)
+    many, more = needs(agents=3, horizon=200), needs(agents=3, horizon=2000)
+    assert many.shared == more.shared == pytest.approx(few.shared + MARGIN * (p - 60) * 4 * p * 8)
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_says_what_it_takes(algorithm):
     found = needs(algorithm=algorithm)

@@ -12,8 +12,9 @@ from typing import Any, Generic, Literal, TypeVar
 from fnbandit.config import FIELDS, Config
 from fnbandit.config.fields import Count, settings
 from fnbandit.config.registry import BOUNDS, unknown
+from workflows.command_line.defaults import describe_defaults
 from workflows.command_line.flags import Positional, build_arguments, flag_types, parse_values, printable
-from workflows.studies.composition import compose, resolve_checkpoint
+from workflows.studies.composition import compose, explain_idle, resolve_checkpoint
 from workflows.studies.settings import Settings
 from workflows.studies.study import RunSpec
 
@@ -49,6 +50,8 @@ class StudyArguments(ConfigArguments):
     """Runs with this many seeds, from `seed` on."""
     dry_run: bool = False
     """Show what would run, its layout, the memory and the time it takes, and stop."""
+    json: bool = False
+    """What --dry-run shows, as JSON, for scripts."""
     overwrite: bool = False
     """Remove the study in --out, and begin anew."""
     settings: Settings = field(default_factory=Settings)
@@ -64,6 +67,8 @@ class Request(Generic[Kind]):
 
     points: list[RunSpec]
     arguments: Kind
+    notes: list[str]
+    """Lines about values that the runs have by their task, algorithm or depth"""
 
 
 def parse_request(program: str, argv: Sequence[str], lists: bool, kind: type[Kind]) -> Request[Kind]:
@@ -87,9 +92,9 @@ def parse_request(program: str, argv: Sequence[str], lists: bool, kind: type[Kin
         if name in BOUNDS and not issubclass(kind, StudyArguments):
             continue  # `theory` shows what they lead to
         if name in flags:
-            raise ValueError(f"{name}: has no effect with {reason}")
+            raise ValueError(explain_idle(name, reason, "--{} {}"))
         log.warning("fnbandit: %s: %s has no effect with %s", path, name, reason)
-    return Request(points, arguments)
+    return Request(points, arguments, describe_defaults(arguments.preset, points, fields))
 
 
 def read_settings(path: Path) -> dict[str, list[Any]]:

@@ -16,6 +16,7 @@ from fnbandit.config.registry import ALGORITHMS, ENVIRONMENTS, KINDS, OWN_TABLE,
 from fnbandit.storage.locations import is_uri
 from workflows.command_line.arguments import Display, StudyArguments, parse_request
 from workflows.command_line.flags import Positional, parse
+from workflows.command_line.inspection import print_json
 from workflows.execution.failures import DONE
 from workflows.execution.study import execute_study
 from workflows.studies.composition import claimed_folder
@@ -40,8 +41,17 @@ def sweep(argv: Sequence[str]) -> int:
 def _run_study(command: str, argv: Sequence[str], lists: bool) -> int:
     request = parse_request(f"fnbandit {command}", argv, lists, StudyArguments)
     arguments = request.arguments
+    if arguments.json and not arguments.dry_run:
+        raise ValueError("json=True: takes --dry-run; `fnbandit report FOLDER --json` has the results of runs")
+    for line in request.notes:
+        console(arguments.display.quiet or arguments.json).print(line, soft_wrap=True)
     with claimed_folder(arguments.settings.out, request.points[0].config, arguments.dry_run) as directory:
         plan = StudyPlan(directory.name, directory, request.points, arguments.settings)
+        if arguments.json:
+            from workflows.execution.dry_run import list_run_plan
+
+            print_json(list_run_plan(plan))
+            return DONE
         return _execute([plan], arguments.display, arguments.dry_run, arguments.overwrite)
 
 
@@ -160,10 +170,15 @@ def resume(argv: Sequence[str]) -> int:
 class ListArguments:
     """Lists what there is to choose from."""
 
+    json: bool = False
+    """As JSON, for scripts."""
+
 
 def environments(argv: Sequence[str]) -> int:
     """List the environments."""
-    parse(ListArguments, "fnbandit environments", argv)
+    arguments = parse(ListArguments, "fnbandit environments", argv)
+    if arguments.json:
+        return _print_parts_json({"environment": ENVIRONMENTS})
     own = Part("", "", "an own environment: a function h(x) for rows x on the unit sphere, or a class")
     _print_parts(ENVIRONMENTS | {"path/to/table.parquet": OWN_TABLE, "package.module:Name": own})
     return DONE
@@ -171,18 +186,33 @@ def environments(argv: Sequence[str]) -> int:
 
 def algorithms(argv: Sequence[str]) -> int:
     """List the algorithms."""
-    parse(ListArguments, "fnbandit algorithms", argv)
+    arguments = parse(ListArguments, "fnbandit algorithms", argv)
+    if arguments.json:
+        return _print_parts_json({"algorithm": ALGORITHMS})
     _print_parts(ALGORITHMS | {"package.module:Class": Part("", "", "an own algorithm")})
     return DONE
 
 
 def parts(argv: Sequence[str]) -> int:
     """List all parts of a simulation, with the fields that belong to each choice."""
-    parse(ListArguments, "fnbandit parts", argv)
+    arguments = parse(ListArguments, "fnbandit parts", argv)
+    if arguments.json:
+        return _print_parts_json(KINDS)
     for kind, choices in KINDS.items():
         console().print(kind)
         _print_parts(choices, fields=True)
     console().print("Each of them can be an own one: package.module:Name.")
+    return DONE
+
+
+def _print_parts_json(kinds: Mapping[str, Mapping[str, Part]]) -> int:
+    """Print a row per choice: its kind, its name, its description, and the fields that belong to it."""
+    rows = [
+        {"kind": kind, "name": name, "summary": part.summary, "fields": part.fields}
+        for kind, choices in kinds.items()
+        for name, part in choices.items()
+    ]
+    print_json(rows)
     return DONE
 
 

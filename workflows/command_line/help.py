@@ -12,11 +12,13 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from rich.console import Console
 
+from fnbandit.config import FIELDS
 from fnbandit.config.registry import KINDS
+from workflows.command_line.defaults import describe_default
 from workflows.command_line.flags import SHORT_FLAGS, find_nested, is_positional
 
 GROUPS = {
-    "what to run": ("preset", "seeds", "seed", "dry_run", "overwrite"),
+    "what to run": ("preset", "seeds", "seed", "dry_run", "json", "overwrite"),
     "task": ("environment", "agents", "horizon", "arms", "dim", "noise", "label", "standardization", "wheel_delta"),
     "algorithm": (
         "algorithm", "diagonal", "regularization", "exploration_global", "exploration_local", "weight", "ramp",
@@ -26,8 +28,8 @@ GROUPS = {
     "network": ("network", "width", "hidden_layers", "initialization"),
     "training": (
         "training_loss", "training_optimizer", "training_steps", "training_effort", "training_cap", "training_least",
-        "training_rate", "training_schedule", "training_fade", "training_decay", "training_start",
-        "stop_training_after", "reward_unit",
+        "training_rate", "training_schedule", "training_fade", "training_decay", "training_start", "training_sample",
+        "newton_steps", "stop_training_after", "reward_unit",
     ),
     "communication": (
         "trigger", "threshold", "period", "round_budget", "participation", "aggregation", "trim", "server_momentum",
@@ -49,7 +51,7 @@ EXAMPLES = {
         "fnbandit run my.toml --horizon 500 --dry-run",
     ),
     "fnbandit sweep": (
-        "fnbandit sweep --agents 1,2,5,10 --trigger logdet --threshold 2.5,4,5 --seeds 3 --out runs/my-sweep",
+        "fnbandit sweep --agents 1,2,5,10 --threshold 1,2,5 --seeds 3 --out runs/my-sweep",
         "fnbandit sweep --diagonal true,false --width 20,50",
     ),
     "fnbandit reproduce": ("fnbandit reproduce fig1a --quick", "fnbandit reproduce all --dry-run"),
@@ -164,7 +166,9 @@ def spell(name: str) -> str:
 def _default(name: str, value: Any) -> str:
     if value is True:
         return f" (--no-{name.replace('_', '-')} switches it off)"
-    return "" if any(value is one for one in (None, False, dataclasses.MISSING)) else f" (default: {value})"
+    if any(value is one for one in (None, False, dataclasses.MISSING)):
+        return ""
+    return f" (default: {describe_default(name) if name in FIELDS else value})"
 
 
 def _section(title: str, rows: Mapping[str, str], console: Console) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
@@ -48,21 +49,23 @@ class LsArguments:
 
 def ls(argv: Sequence[str]) -> int:
     """List the runs and studies in a folder."""
-    from workflows.reporting.listing import list_folder
+    from workflows.reporting.listing import COLUMNS, list_folder
 
     arguments = parse(LsArguments, "fnbandit ls", argv)
     if not arguments.directory.is_dir():
         raise ValueError(f"{arguments.directory}: no such folder; expected one with runs")
     rows = list_folder(arguments.directory)
     if arguments.json:
-        print_json([row.as_dict() for row in rows])
+        print_json([dataclasses.asdict(row) for row in rows])
         return 0
     if not rows:
         console().print(f"{arguments.directory}: has no run", soft_wrap=True)
         return 0
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("", "status", "N", "D", "seed", "regret", "rounds", "when"):
-        table.add_column(name, justify="right" if name in ("regret", "rounds") else "left", overflow="fold")
+    for name in COLUMNS:
+        right = name in ("N", "T", "regret", "rounds", "exchanges")
+        whole = name not in ("", "algorithm")
+        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         table.add_row(*row.cells())
     console().print(table)
@@ -81,26 +84,68 @@ class ShowArguments:
 
 def show(argv: Sequence[str]) -> int:
     """Show the config, the status and the totals of a run or study."""
-    from workflows.reporting.listing import description
+    from workflows.reporting.listing import description, study_table
 
     arguments = parse(ShowArguments, "fnbandit show", argv)
     found = description(arguments.directory)
     if arguments.json:
         print_json(found)
         return 0
+    is_study = "study" in found
     table = Table.grid(padding=(0, 2))
-    for name, value in found.items():
-        if name == "config":
-            idle = without_effect(value)
-            value = {key: text for key, text in value.items() if key not in idle}
-        if isinstance(value, dict):
-            value = "\n".join(f"{key} = {text}" for key, text in value.items())
-        elif isinstance(value, list):
-            value = "\n".join(map(str, value))
+    for name, value in (_describe_study if is_study else _describe_run)(found).items():
         if value not in (None, ""):
             table.add_row(name, str(value))
     console().print(table, markup=False)
+    if is_study and (results := study_table(arguments.directory)) is not None:
+        grid = Table(box=None, padding=(0, 2, 0, 0), title="regret per agent (rounds)", title_justify="left")
+        headings, lines = results
+        if headings[0] == "run":
+            grid.title = None
+        for heading in headings:
+            grid.add_column(heading, justify="left" if heading == headings[0] else "right")
+        for line in lines:
+            grid.add_row(*line)
+        console().print()
+        console().print(grid)
     return 0
+
+
+def _describe_study(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the lines of `show` about a study: its runs' values, and its folders where no table tells them apart."""
+    from workflows.reporting.listing import describe_range
+
+    symbols = {"agents": "N", "horizon": "T", "threshold": "D", "environment": "task"}
+    words = {name: found[name] for name in ("study", "title", "folder", "status")}
+    ranges = ("environment", "algorithm", "agents", "horizon", "threshold", "seed", "regret", "rounds", "exchanges")
+    words |= {symbols.get(name, name): describe_range(name, found) for name in ranges}
+    failed = "\n".join(f"{path} = {error}" for path, error in found["failed"].items())
+    return words | {"runs": f"{len(found['runs'])} in {found['folder']}", "failed": failed, "when": found["when"]}
+
+
+def _describe_run(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the lines of `show` about a run."""
+    from fnbandit.numerics.memory import readable
+    from workflows.terminal.progress import duration
+
+    error = found["regret_standard_error"]
+    idle = without_effect(found["config"])
+    words = {name: found[name] for name in ("run", "status", "error")}
+    words["iterations"] = f"{found['iterations']:,} of {found['horizon']:,}"
+    if found["regret"] is not None:
+        words["regret"] = f"{found['regret']:.2f}" + ("" if error is None else f" ± {error:.2f}, over its agents")
+        words["rounds"] = None if found["rounds"] is None else f"{found['rounds']:,.0f}"
+        words["exchanges"] = f"{found['exchanges']:,.0f}"
+        words["messages"] = f"{found['messages_up']:,.0f} up, {found['messages_down']:,.0f} down"
+        words["bytes"] = f"{readable(found['bytes_up'])} up, {readable(found['bytes_down'])} down"
+        words["took"] = duration(found["seconds"])
+        if found["simulated_seconds"] is not None:
+            words["simulated time"] = duration(found["simulated_seconds"])
+    words |= {name: found[name] for name in ("engine", "layout", "device", "commit")}
+    config = {name: value for name, value in found["config"].items() if name not in idle}
+    for name, values in (("versions", found["versions"] or {}), ("config", config)):
+        words[name] = "\n".join(f"{key} = {text}" for key, text in values.items())
+    return words | {"when": found["when"]}
 
 
 @settings

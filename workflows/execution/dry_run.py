@@ -5,19 +5,35 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from actors.layout import Node, plan
+from actors.layout import ACTOR_SECONDS, Layout, Node, fastest, layout_seconds, plan
 from fnbandit import theory
-from fnbandit.environments import make_environment
+from fnbandit.config import Config
+from fnbandit.environments import Environment, make_environment
 from fnbandit.numerics.memory import readable
-from fnbandit.planning.capacity import memory
-from fnbandit.planning.duration import measure_rates, run_seconds, traits_of
+from fnbandit.planning.capacity import PROCESS_BYTES, memory
+from fnbandit.planning.duration import measure_rates, run_seconds
 from fnbandit.planning.work import Rates
 from workflows.studies.study import RunSpec, StudyPlan
 from workflows.terminal.progress import duration
+
+START_SECONDS = 2.2
+"""Seconds from the command to the first run: Python, torch, checks"""
+RAY_SECONDS = 4.5
+"""Seconds to start Ray with its first actor, and to stop it"""
+TRACKING_SECONDS = 2.0
+"""Seconds to import MLflow, to open its store, and to end"""
+RUN_TRACKING_SECONDS = 0.2
+"""Seconds of each run's entry in MLflow"""
+RUN_FIGURES_SECONDS = 1.0
+STUDY_FIGURES_SECONDS = 5.0
+"""Seconds to draw the figures of a run, and the figures and report of a study"""
+SLOW = 2.0
+"""A layout that takes this many times as long as the fastest one is said to"""
 
 
 def describe_run_plan(study: StudyPlan, console: Console) -> None:
@@ -42,21 +58,49 @@ def describe_run_plan(study: StudyPlan, console: Console) -> None:
     cores = os.cpu_count() or 1
     where = "on one core of this machine" if study.settings.engine == "local" else f"on this machine's {cores} cores"
     expected = duration(estimate_seconds(study, rates, cores))
-    source = "fnbandit/planning/duration.py, at this machine's rates"
-    console.print(f"time     about {expected} {where}, within a factor of about 2 ({source})", soft_wrap=True)
+    console.print(f"time     about {expected} {where} if it is quiet, from the command to the figures", soft_wrap=True)
+
+
+def list_run_plan(study: StudyPlan) -> dict[str, Any]:
+    """Return what a dry run shows, for scripts: a row per run, bytes of the largest run, seconds of the study."""
+    rates, cores = measure_rates(), os.cpu_count() or 1
+    rows = [
+        {"path": point.path, "memory": _memory(point), "seconds_on_a_core": run_seconds(point.config, rates),
+         "config": dataclasses.asdict(theory.resolve(point.config, make_environment(point.config)))}
+        for point in study.points
+    ]  # fmt: skip
+    seconds = estimate_seconds(study, rates, cores)
+    return {"folder": str(study.directory), "runs": rows, "seconds": seconds, "lines": plan_lines(study)}
 
 
 def estimate_seconds(study: StudyPlan, rates: Rates, cores: int) -> float:
-    """Return the expected seconds of a study: on Ray its runs share the cores, in this process they run in turn.
+    """Return the expected seconds of a study from the command to the end: start, runs, tracking, figures.
 
-    A run whose agents do not wait for each other gains little from a second core.
+    On Ray runs take place side by side as far as there are cores; in this process they run in turn.
     """
-    times = [run_seconds(point.config, rates) for point in study.points]
+    several = len(study.points) > 1
+    seconds = START_SECONDS + (STUDY_FIGURES_SECONDS if several else RUN_FIGURES_SECONDS)
+    if study.settings.uses_mlflow:
+        seconds += TRACKING_SECONDS + RUN_TRACKING_SECONDS * len(study.points)
     if study.settings.engine == "local":
-        return sum(times)
-    pairs = zip(study.points, times, strict=True)
-    alone = [seconds for point, seconds in pairs if traits_of(point.config).is_asynchronous]
-    return max(sum(times) / cores, *alone, 0.0)
+        return seconds + sum(run_seconds(point.config, rates) for point in study.points)
+    layouts = [_layout(point.config, study, cores) for point in study.points]
+    environments = [make_environment(point.config) for point in study.points]
+    found = list(zip((point.config for point in study.points), environments, layouts, strict=True))
+    alone = [layout_seconds(*run[:2], len(run[2].parts), rates, cores) for run in found]
+    # Actors are started once for the runs that use them one after another.
+    processes = max(layout.processes for layout in layouts) if layouts else 1
+    seconds += RAY_SECONDS + ACTOR_SECONDS * max(0, min(processes * len(found), max(cores, processes)) - 1) / cores
+    used = [min(cores, layout.processes) for layout in layouts]
+    shared = sum(time * count for time, count in zip(alone, used, strict=True)) / cores
+    return seconds + max(shared, *alone)
+
+
+def _layout(config: Config, study: StudyPlan, cores: int) -> Layout:
+    """Return the layout of a run on this machine."""
+    environment = make_environment(config)
+    here = Node(cores, 0, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return plan(theory.resolve(config, environment), environment, study.settings.options(), [here], len(study.points))
 
 
 def plan_lines(study: StudyPlan) -> list[str]:
@@ -65,17 +109,45 @@ def plan_lines(study: StudyPlan) -> list[str]:
     environment = make_environment(point.config)
     needs = memory(point.config, environment)
     of = "" if len(study.points) == 1 else f" for the largest run, {point.path}"
-    each = f"{readable(needs.per_agent)} per agent, {readable(needs.shared)} shared in a process"
-    lines = [f"memory   {readable(_memory(point))}{of}: {each}"]
+    each = f"{readable(needs.shared)} shared + {point.config.agents} agents x {readable(needs.per_agent)}"
     if study.settings.engine == "local":
         several = "" if len(study.points) == 1 else ", one run after another"
-        return [*lines, f"layout   {point.config.agents} agents in this process{several}"]
+        total = readable(PROCESS_BYTES + needs.of(point.config.agents))
+        return [
+            f"memory   about {total}{of}: this process {readable(PROCESS_BYTES)} + {each}",
+            f"layout   {point.config.agents} agents in this process{several}",
+        ]
     if study.settings.address or os.environ.get("RAY_ADDRESS") or is_in_foreign_cluster():
-        return [*lines, "layout   decided when the cluster is joined"]
-    here = Node(os.cpu_count() or 1, 0, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    config = theory.resolve(point.config, environment)
-    layout = plan(config, environment, study.settings.options(), [here], len(study.points))
-    return [*lines, f"layout   {layout}"]
+        line = f"memory   {readable(PROCESS_BYTES)} + {readable(needs.shared)} shared in each actor"
+        return [f"{line}, {readable(needs.per_agent)} per agent{of}", "layout   decided when the cluster is joined"]
+    layout = _layout(point.config, study, os.cpu_count() or 1)
+    count = layout.processes
+    whole = count * (PROCESS_BYTES + needs.shared) + point.config.agents * needs.per_agent
+    actors = "1 actor" if count == 1 else f"{count} processes"
+    each = f"{readable(PROCESS_BYTES)} + {readable(needs.shared)} shared"
+    lines = [
+        f"memory   about {readable(whole)}{of}: {actors} x ({each}) + {point.config.agents} agents x "
+        f"{readable(needs.per_agent)}",
+        f"layout   {layout}",
+    ]
+    return [*lines, *_price(point.config, environment, layout)]
+
+
+def _price(config: Config, environment: Environment, layout: Layout) -> list[str]:
+    """Return a line where a run takes much longer in the layout that was asked for than in the fastest."""
+    cores = os.cpu_count() or 1
+    actors = len(layout.parts)
+    best = fastest(config, environment, cores)
+    here, least = (
+        layout_seconds(config, environment, number, cores=cores) + ACTOR_SECONDS * (number - 1) / cores
+        for number in (actors, best)
+    )
+    if actors <= best or here < SLOW * (least + RAY_SECONDS):
+        return []
+    return [
+        f"layout   {actors} actors take about {duration(here)} and {actors + 1} processes, agents_per_actor=auto about "
+        f"{duration(least)}, with the same bits"
+    ]
 
 
 def is_in_foreign_cluster() -> bool:

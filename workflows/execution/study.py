@@ -11,7 +11,7 @@ from rich.console import Console
 from fnbandit.config import FIELDS, Config
 from fnbandit.errors import SimulationError
 from workflows.execution.preconnect import early_cluster
-from workflows.studies.composition import claimed_folder, compose, resolve_checkpoint
+from workflows.studies.composition import claimed_folder, compose, explain_idle, resolve_checkpoint
 from workflows.studies.jobs import check_places, place_lines
 from workflows.studies.settings import Settings
 from workflows.studies.study import StudyPlan
@@ -45,7 +45,7 @@ class Study:
         fields = {name: _list_values(value) for name, value in (sweep or {}).items()}
         self._points, idle = compose(base, fields, seeds)
         for name, reason in idle.items():
-            raise ValueError(f"{name}: has no effect with {reason}")
+            raise ValueError(explain_idle(name, reason))
 
     @property
     def configs(self) -> dict[str, Config]:

@@ -18,8 +18,9 @@ from fnbandit.storage.files import MAKER
 from fnbandit.storage.records import RunRecord, atomic_write
 from workflows.reporting.canvas import COLOURS, LINES, MARKERS, STYLE, WIDTH
 from workflows.reporting.curves import BYTES, Groups, Total, regret_curves
-from workflows.reporting.figures import Drawing, axis_words
+from workflows.reporting.figures import Drawing
 from workflows.reporting.grouping import group
+from workflows.reporting.total_figures import axis_words
 
 DPI = 120
 SHADES = 128

@@ -28,7 +28,7 @@ from fnbandit.environments import make_environment
 from fnbandit.storage.files import SUMMARY_FILE
 from fnbandit.storage.records import ROUND_SCHEMA, TRACE_SCHEMA, RunRecord, atomic_write, read_run, read_summary
 from workflows.reporting.curves import Total
-from workflows.reporting.grouping import curve, group
+from workflows.reporting.grouping import curve, effective, group
 from workflows.studies.experiments import EXPERIMENT_FOLDER
 from workflows.studies.study import RunSpec, StudyPlan
 
@@ -93,7 +93,7 @@ def without_shipped(study: StudyPlan) -> StudyPlan:
 
 
 def read_shipped_rows() -> dict[str, dict[str, Any]]:
-    """Return all shipped runs, as rows of SCHEMA, by config."""
+    """Return all shipped runs, as rows of SCHEMA, by the key of their config."""
     return {_canonicalize(json.loads(row["config"])): row for name in list_shipped() for row in _rows(name)[1]}
 
 
@@ -102,7 +102,12 @@ def _key(config: Config) -> str:
 
 
 def _canonicalize(config: dict[str, Any]) -> str:
-    return json.dumps(config, sort_keys=True)
+    """Return a key of the run that a stored config describes: its seed, and the fields that affect it.
+
+    A default that changes, or a field that is added, leaves the keys of the runs that it does not affect.
+    """
+    whole = dataclasses.asdict(Config.from_record(config))
+    return json.dumps(effective(whole) | {"seed": whole["seed"]}, sort_keys=True)
 
 
 def summarize_run(run: RunRecord, point: RunSpec) -> dict[str, Any]:
@@ -192,7 +197,8 @@ def compare_shipped(name: str, runs: Sequence[RunRecord]) -> list[Difference]:
     found = []
     shipped = group(read_kept(name))
     for label, fresh in group([run for run in runs if run.finished]).items():
-        pairs = [(a, b) for a in shipped.get(label, []) for b in fresh if a.summary["config"] == b.summary["config"]]
+        keys = {_canonicalize(run.summary["config"]): run for run in shipped.get(label, [])}
+        pairs = [(keys[key], run) for run in fresh if (key := _canonicalize(run.summary["config"])) in keys]
         if pairs:
             same = all(a.summary[total] == b.summary[total] for a, b in pairs for total in ("regret", "rounds"))
             before, now = (Total.of([pair[side] for pair in pairs], ["regret"]) for side in (0, 1))

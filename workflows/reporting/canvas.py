@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -18,7 +19,7 @@ MARKERS = "os^Dv<>Phd"
 WIDTH = 3.4
 """Inches: one column"""
 STYLE: dict[Any, Any] = {
-    "font.size": 8, "axes.titlesize": 8, "axes.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False,
+    "font.size": 8, "axes.titlesize": 7.5, "axes.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False,
     "xtick.major.width": 0.6, "ytick.major.width": 0.6, "lines.linewidth": 1.2, "lines.markersize": 3.5,
     "legend.fontsize": 7.5, "legend.title_fontsize": 7, "legend.frameon": False, "legend.handlelength": 2.8,
     "legend.columnspacing": 1.4, "legend.labelspacing": 0.35, "legend.borderpad": 0.1, "pdf.fonttype": 42,
@@ -34,19 +35,28 @@ def style(number: int) -> dict[str, Any]:
 def plain(label: str, width: float = WIDTH) -> str:
     """Return a label escaped for matplotlib, wrapped to the width in inches, with raised a and b."""
     whole = re.sub(r" ?= ?", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}", label.lstrip("_").replace("$", r"\$"))
-    lines = textwrap.wrap(whole, int(14 * width))
+    lines = _wrap(whole, int(14 * width))
     return re.sub(r"UCB\^([ab])", r"UCB$^\1$", "\n".join(lines))
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Wrap a text into as few lines as fit a width in characters, of about the same length."""
+    lines = textwrap.wrap(text, width)
+    narrow = next(n for n in range(max(1, width // 2), width + 1) if len(textwrap.wrap(text, n)) <= len(lines))
+    return [line.removesuffix(" ·") for line in textwrap.wrap(text, narrow)]
 
 
 class Sheet:
     """The axes of a figure, below its title and the line of its runs' common settings."""
 
-    def __init__(self, rows: int, columns: int, title: str | None, line: str, stacked: bool) -> None:
-        """Create the axes. `stacked` axes show different quantities; others share one scale."""
+    def __init__(
+        self, rows: int, columns: int, title: str | None, line: str, stacked: bool, share: bool = True
+    ) -> None:
+        """Create the axes. `stacked` axes show different quantities; others `share` one scale."""
         self.width = WIDTH if columns == 1 else 2 * WIDTH + 0.2
         height = 2.2 if rows == 1 else 1.6 * rows + 0.2
         self.figure = Figure(figsize=(self.width, height), layout="constrained")
-        grid = self.figure.subplots(rows, columns, sharex=True, sharey=not stacked, squeeze=False)
+        grid = self.figure.subplots(rows, columns, sharex="col", sharey=share and not stacked, squeeze=False)
         self.axes: list[Axes] = list(grid.ravel())
         for axis in self.axes:
             axis.grid(axis="y", color="0.9", linewidth=0.5)
@@ -71,13 +81,20 @@ class Sheet:
         if not lines and remark is None:
             return
         widest = max((_width(line) for line in lines), default=0)
-        fit = max(1, min(len(lines), int((self.width + 0.1) / (widest + 0.1))))
+        fit = max(1, min(len(lines), int((self.width + 0.05) / (widest + 0.15))))
         columns = -(-len(lines) // -(-len(lines) // fit)) if lines else 1
         rows = sum(str(line.get_label()).count("\n") + 1 for line in lines[::columns]) + (remark is not None)
         self.figure.set_figheight(self.figure.get_figheight() + 0.16 * rows)
         # Matplotlib fills columns; readers read rows.
         lines = [line for column in range(columns) for line in lines[column::columns]]
         self.figure.legend(handles=lines, loc="outside lower center", ncols=columns, title=remark, borderaxespad=0.2)
+
+
+def equalize(axes: Sequence[Axes]) -> None:
+    """Give axes of one quantity the same limits, from 0 on."""
+    top = max((axis.get_ylim()[1] for axis in axes), default=1.0)
+    for axis in axes:
+        axis.set_ylim(0, top)
 
 
 def _width(line: Line2D) -> float:
@@ -89,5 +106,5 @@ def _width(line: Line2D) -> float:
 def note(drawn: str, over: set[str]) -> str | None:
     """Explain a band or bar; None where there is no error."""
     words = " or ".join(over) if len(over) < 2 else "seeds (one seed: over agents)" if "agents" in over else "seeds"
-    words = "agents (one seed)" if words == "agents" else words
+    words = "agents of one seed" if words == "agents" else words
     return f"{drawn}: standard error over {words}" if over else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +15,23 @@ from workflows.reporting.grouping import (
     curve,
     describe_setting,
     effective_settings,
+    exchanges_alone,
     find_differing,
     find_unused,
     list_shared_settings,
     means,
+    read_total,
     round_counts,
 )
 
 Groups = Mapping[str, list[RunRecord]]
 """Label -> runs that differ only in seed"""
 BYTES = ("bytes_up", "bytes_down")
+MESSAGES = ("messages_up", "messages_down")
+PANEL_SERIES = 8
+"""Largest number of curves in a panel"""
+PANEL_FIELDS = ("environment", "agents", "clock", "speed_spread", "slow_share")
+"""Fields by which many curves, and those of studies with clocks, are divided into panels"""
 PANEL_TITLES = {"paper": "published settings, separate networks", "tuned": "tuned"}
 """Titles of panels that show a preset, from left to right"""
 
@@ -70,8 +78,15 @@ def regret_curves(groups: Groups) -> dict[str, Curve]:
 
 def round_curves(groups: Groups) -> dict[str, Curve]:
     """Return the rounds up to every iteration, for groups that communicate, but not in every iteration."""
-    curves = {label: Curve.of([round_counts(run) for run in runs]) for label, runs in groups.items()}
+    waiting = {label: runs for label, runs in groups.items() if not exchanges_alone(runs[0])}
+    curves = {label: Curve.of([round_counts(run) for run in runs]) for label, runs in waiting.items()}
     return {label: one for label, one in curves.items() if one.mean.any() and one.mean[-1] < len(one.mean)}
+
+
+def exchange_curves(groups: Groups) -> dict[str, Curve]:
+    """Return the exchanges of single agents up to every iteration of theirs, for groups without rounds."""
+    alone = {label: runs for label, runs in groups.items() if exchanges_alone(runs[0])}
+    return {label: Curve.of([round_counts(run) for run in runs]) for label, runs in alone.items()}
 
 
 def weight_curves(groups: Groups) -> dict[str, Curve]:
@@ -98,30 +113,61 @@ def by_panel(groups: Groups) -> dict[str, dict[str, list[RunRecord]]]:
 
 
 def places(groups: Groups) -> dict[str, Place]:
-    """Return the place of every group by label.
+    """Return the place of every group by label, with at most PANEL_SERIES groups in a panel.
 
     In a study of several fields, N, else D, else the last field varies inside a panel; every combination of the
-    others has a panel.
+    others has a panel. Groups with labels share one panel as long as they are few.
     """
     panels = by_panel(groups)
     if "" not in panels:
-        return {
+        return _divide({
             label: Place(PANEL_TITLES.get(panel, panel), label.partition(": ")[2])
             for panel, members in panels.items()
             for label in members
-        }
+        })  # fmt: skip
     alone = {label: Place("", label) for label in groups}
     configs = {label: list_shared_settings(runs[0]) for label, runs in groups.items()}
     fields = find_differing(list(configs.values()))
-    if len(fields) < 2 or len(groups) < 4 or any(runs[0].summary.get("label") for runs in groups.values()):
+    labelled = any(runs[0].summary.get("label") for runs in groups.values())
+    if len(groups) < 4 or (labelled and len(groups) <= PANEL_SERIES):
         return alone
+    if labelled:
+        others = [name for name in PANEL_FIELDS if name in _all_differing(configs)]
+        fields = [name for name in _all_differing(configs) if name not in others]
+        if not others:
+            return _divide(alone)
+        found = {label: Place(describe_setting(c, others), describe_setting(c, fields)) for label, c in configs.items()}
+        return _divide(found if len(set(found.values())) == len(found) else alone)
+    if len(fields) < 2:
+        return _divide(alone)
     inside = next((name for name in ("agents", "threshold") if name in fields), fields[-1])
     others = [name for name in fields if name != inside]
     found = {label: Place(describe_setting(c, others), describe_setting(c, [inside])) for label, c in configs.items()}
     names = [place.panel for place in found.values()]
     if len(set(found.values())) < len(found) or len(set(names)) == 1 or min(map(names.count, names)) < 2:
-        return alone
-    return found
+        return _divide(alone)
+    return _divide(found)
+
+
+def _all_differing(configs: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Return all fields that differ between configs, important ones first, but for those that follow from others."""
+    every = list(configs.values())
+    extra = [name for name in PANEL_FIELDS if len({repr(config.get(name)) for config in every}) > 1]
+    return list(dict.fromkeys([*find_differing(every), *extra]))
+
+
+def _divide(found: dict[str, Place]) -> dict[str, Place]:
+    """Divide panels with more than PANEL_SERIES groups into numbered ones, of about the same size."""
+    members: dict[str, list[str]] = {}
+    for label, place in found.items():
+        members.setdefault(place.panel, []).append(label)
+    result = dict(found)
+    for panel, labels in members.items():
+        parts = -(-len(labels) // PANEL_SERIES)
+        for number, label in enumerate(labels if parts > 1 else []):
+            title = f"{panel} ({number * parts // len(labels) + 1} of {parts})".lstrip()
+            result[label] = replace(found[label], panel=title)
+    return result
 
 
 @dataclass(frozen=True)
@@ -136,7 +182,7 @@ class Total:
     @classmethod
     def of(cls, runs: Sequence[RunRecord], names: Sequence[str]) -> Total:
         """Average a sum of totals over runs. The regret of a single seed has its error over agents."""
-        values = np.array([float(sum(run.summary[name] for name in names)) for run in runs])
+        values = np.array([sum(read_total(run.summary, name) for name in names) for run in runs])
         if len(runs) > 1:
             return cls(float(values.mean()), float(standard_error(values)), f"{len(runs)} seeds")
         error = runs[0].summary.get("regret_standard_error", 0.0) if tuple(names) == ("regret",) else 0.0

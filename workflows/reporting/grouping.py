@@ -20,6 +20,7 @@ from fnbandit.storage.records import RunRecord
 FIELD_NAMES = {
     "agents": "N", "threshold": "D", "horizon": "T", "arms": "K", "dim": "d", "width": "m", "regularization": "λ",
     "exploration_global": "global ν", "exploration_local": "local ν", "weight_value": "α",
+    "async_gain": "γ",
 }  # fmt: skip
 PHRASES = {"period": "every {} iterations"}
 SWITCHES = {
@@ -176,7 +177,17 @@ def agent_curves(run: RunRecord) -> np.ndarray:
 
 
 def round_counts(run: RunRecord) -> tuple[np.ndarray, np.ndarray]:
-    """Return iterations, and the number of rounds up to each."""
+    """Return iterations, and the number of rounds up to each; of single agents' exchanges, where none waits."""
     last = int(run.summary["iterations"])
     rounds = np.bincount(run.rounds.column("iteration").to_numpy(), minlength=last + 1)[: last + 1]
     return np.arange(1, last + 1), rounds[1:].cumsum()
+
+
+def exchanges_alone(run: RunRecord) -> bool:
+    """Return True where agents exchange alone: the run has no rounds."""
+    return bool(run.rounds.num_rows) and not run.rounds.column("agent").null_count
+
+
+def read_total(summary: dict[str, Any], name: str) -> float:
+    """Return a total of a run; summaries before there were several exchanges in a round count rounds only."""
+    return float(summary.get(name, summary.get("rounds", 0) if name == "exchanges" else 0))

@@ -8,18 +8,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fnbandit.config.registry import describe_part
-from fnbandit.numerics.memory import readable
+from fnbandit.config.registry import is_table
 from fnbandit.storage.files import LOG_FILE, STUDY_FILE, SUMMARY_FILE
-from fnbandit.storage.records import read_summary
+from fnbandit.storage.locations import sort_key
+from fnbandit.storage.records import ROUND_SCHEMA, TRACE_SCHEMA, RunRecord, read_summary
+from workflows.reporting.grouping import effective, read_total
+from workflows.reporting.naming import rank
+from workflows.reporting.tables import HEADINGS, TABLE_TOTALS, columns_of, pivot, rows, totals
 from workflows.studies.locks import is_locked
 from workflows.studies.study import load_study
-from workflows.terminal.progress import duration
+
+NO_TABLES = (TRACE_SCHEMA.empty_table(), ROUND_SCHEMA.empty_table())
+"""In place of the tables of a run whose summary suffices"""
+
+
+COLUMNS = ("", "status", "task", "algorithm", "N", "T", "D", "seed", "regret", "rounds", "exchanges", "when")
+"""Headings of `ListingRow.cells`"""
 
 
 @dataclass(frozen=True)
 class ListingRow:
-    """A run, or a study of several runs, with the values of all its runs."""
+    """A run, or a study of several runs, with the values of all its runs; lists are as long as there are values."""
 
     path: str
     status: str
@@ -27,40 +36,40 @@ class ListingRow:
     environment: list[str]
     algorithm: list[str]
     agents: list[int]
+    horizon: list[int]
     threshold: list[float]
     """Empty where no trigger reads it"""
     seed: list[int]
     regret: list[float]
+    """Of the finished runs, or of those that have records if none is finished; empty before the first record"""
     rounds: list[int]
+    exchanges: list[int]
     when: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row for JSON; a single run has values instead of lists."""
-        values = asdict(self)
-        if self.runs > 1:
-            return values
-        return {
-            key: (value[0] if value else None) if isinstance(value, list) else value for key, value in values.items()
-        }
 
     def cells(self) -> list[str]:
         """Return the cells of a table row."""
-        ranges = [_range(values) for values in (self.agents, self.threshold, self.seed)]
-        return [self.path, self.status, *ranges, _range(self.regret, ".2f"), _range(self.rounds), self.when]
+        tasks = [Path(name).stem if is_table(name) else name for name in self.environment]
+        # Agents that do not wait for others have exchanges only.
+        rounds = [count for count, alone in zip(self.rounds, self.exchanges, strict=True) if count or not alone]
+        numbers = [_range(values) for values in (self.agents, self.horizon, self.threshold, self.seed)]
+        cells = [self.path, self.status, _range(tasks), _range(self.algorithm), *numbers]
+        return [*cells, _range(self.regret, ".2f"), _range(rounds), _range(self.exchanges), self.when]
 
 
 def _range(values: list[Any], form: str = "") -> str:
-    """Format fewer than four values as a list, more as the first and the last."""
+    """Format fewer than four values as a list, more as the first and the last; of words, the number of the others."""
     form = form or (".4g" if any(isinstance(value, float) for value in values) else "")
     few = len(set(values)) < 4 and form != ".2f"
-    found = [format(value, form) for value in sorted(set(values), key=lambda value: (isinstance(value, str), value))]
+    found = [format(value, form) for value in sorted(set(values), key=rank)]
+    if not few and isinstance(values[0], str):
+        return f"{found[0]} and {len(found) - 1} more"
     return ",".join(found) if few else " to ".join(dict.fromkeys([*found[:1], *found[-1:]]))
 
 
 def summaries(directory: Path) -> dict[Path, dict[str, Any]]:
     """Return the summary of every run in a folder; {"status": "damaged"} for an unreadable one."""
     found = {}
-    for path in sorted(directory.rglob(SUMMARY_FILE)):
+    for path in sorted(directory.rglob(SUMMARY_FILE), key=sort_key):
         try:
             summary = read_summary(path.parent)
         except ValueError:
@@ -101,7 +110,8 @@ def _row(path: str, members: dict[Path, dict[str, Any]], count: int) -> ListingR
     good = [summary for summary in members.values() if "config" in summary]
     configs = [summary["config"] for summary in good]
     finished = [summary for summary in good if summary["status"] == "finished"]
-    with_threshold = [c for c in configs if "threshold" in describe_part("trigger", c["trigger"]).fields]
+    recorded = finished or [summary for summary in good if summary["iterations"]]
+    with_threshold = [config for config in configs if "threshold" in effective(config)]
     when = _time(members)
     return ListingRow(
         path=path,
@@ -110,10 +120,12 @@ def _row(path: str, members: dict[Path, dict[str, Any]], count: int) -> ListingR
         environment=_values(configs, "environment"),
         algorithm=_values(configs, "algorithm"),
         agents=_values(configs, "agents"),
+        horizon=_values(configs, "horizon"),
         threshold=_values(with_threshold, "threshold"),
         seed=_values(configs, "seed"),
-        regret=[summary["regret"] for summary in (finished or good)],
-        rounds=[summary["rounds"] for summary in (finished or good)],
+        regret=[summary["regret"] for summary in recorded],
+        rounds=[int(read_total(summary, "rounds")) for summary in recorded],
+        exchanges=[int(read_total(summary, "exchanges")) for summary in recorded],
         when=datetime.fromtimestamp(when).isoformat(" ", "minutes") if when else "",
     )
 
@@ -145,22 +157,32 @@ def description(directory: Path) -> dict[str, Any]:
     failed = {
         str(path.relative_to(directory)): _last_error(path) for path, s in found.items() if s["status"] == "failed"
     }
+    finished = [RunRecord(path, s, *NO_TABLES) for path, s in found.items() if s["status"] == "finished"]
     return {
         "study": study.name,
         "title": study.title,
         "folder": str(directory),
-        "status": row.status,
-        "environment": ", ".join(row.environment),
-        "algorithm": ", ".join(row.algorithm),
-        "N": _range(row.agents),
-        "D": _range(row.threshold),
-        "seeds": _range(row.seed),
-        "regret": _range(row.regret, ".2f"),
-        "rounds": _range(row.rounds),
-        "when": row.when,
+        **{name: value for name, value in asdict(row).items() if name not in ("path", "runs")},
         "failed": failed,
+        "rows": totals(finished),
         "runs": [point.path for point in study.points],
     }
+
+
+def study_table(directory: Path) -> tuple[list[str], list[list[str]]] | None:
+    """Return headings and lines of a study's results: N by D where both vary, otherwise a line for each row."""
+    found = rows(
+        [RunRecord(path, s, *NO_TABLES) for path, s in summaries(directory).items() if s["status"] == "finished"]
+    )
+    if len(found) < 2:
+        return None
+    columns = columns_of(found)
+    return pivot(found) or ([HEADINGS[name] for name in columns], [row.cells(columns) for row in found])
+
+
+def describe_range(name: str, found: dict[str, Any]) -> str:
+    """Return the values of a study's field or total in words."""
+    return _range(found[name], ".2f" if name == "regret" else "")
 
 
 def _run(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
@@ -168,16 +190,17 @@ def _run(directory: Path, summary: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{directory / SUMMARY_FILE}: is damaged")
     names = ("engine", "layout", "device", "commit", "versions")
     config = {name: value for name, value in summary["config"].items() if value is not None}
+    (row,) = rows([RunRecord(directory, summary, *NO_TABLES)])
+    # Before its first record a run has no totals.
+    recorded = {name: getattr(row, name) if summary["iterations"] else None for name in ("regret", *TABLE_TOTALS)}
     return {
         "run": str(directory),
         "status": summary["status"],
         "error": _last_error(directory) if summary["status"] == "failed" else None,
-        "iterations": f"{summary['iterations']} of {config['horizon']}",
-        "regret": summary["regret"],
-        "regret_standard_error": summary["regret_standard_error"],
-        "rounds": summary["rounds"],
-        "sent": f"{readable(summary['bytes_up'])} up, {readable(summary['bytes_down'])} down",
-        "took": duration(summary["seconds"]),
+        "iterations": summary["iterations"],
+        "horizon": config["horizon"],
+        **recorded,
+        "regret_standard_error": row.error if summary["iterations"] else None,
         **{name: summary.get(name) for name in names},
         "when": datetime.fromtimestamp(_time([directory])).isoformat(" ", "minutes"),
         "config": config,

@@ -9,7 +9,7 @@ from typing import Any
 
 from fnbandit.config import Config
 from fnbandit.config.presets import PRESETS
-from fnbandit.config.registry import KINDS, describe_part, is_table
+from fnbandit.config.registry import KINDS, is_table
 from fnbandit.storage.records import RunRecord
 from workflows.reporting.grouping import FIELD_NAMES, describe_value, effective, find_differing, list_shared_settings
 from workflows.studies.study import RunSpec
@@ -41,7 +41,7 @@ def short_name(point: RunSpec) -> str:
     """Name a run for a progress line: N, D and the seed, then the other fields that its study varies."""
     config, parts = point.config, [part for part in point.path.split("/") if "=" in part]
     words = [point.label] if point.label else [f"N={config.agents}"]
-    if not point.label and "threshold" in describe_part("trigger", config.trigger).fields:
+    if not point.label and "threshold" in effective(dataclasses.asdict(config)):
         words.append(f"D={config.threshold}")
     words.append(f"s{config.seed}")
     return " ".join(

@@ -12,14 +12,12 @@ from matplotlib.patches import Patch
 
 from fnbandit.simulation.results import TIMES, standard_error
 from fnbandit.storage.records import RunRecord
-from workflows.reporting.canvas import COLOURS, Sheet, note, plain, style
-from workflows.reporting.curves import Groups
+from workflows.reporting.canvas import COLOURS, Sheet, equalize, note, plain, style
+from workflows.reporting.curves import PANEL_FIELDS, Groups
 from workflows.reporting.grouping import describe_setting, find_differing, list_shared_settings
 
 SPENT = TIMES[1:]
 TIME_POINTS = 200
-PANEL_FIELDS = ("environment", "agents", "clock", "speed_spread", "slow_share")
-"""Fields by which a study with clocks is split into panels"""
 
 
 def has_time(run: RunRecord) -> bool:
@@ -58,7 +56,9 @@ def regret_against_time(groups: Groups, title: str | None, line: str) -> Figure 
         return None
     split = panels(timed)
     columns = min(len(split), 4 if len(split) % 4 == 0 else 3)
-    sheet = Sheet(-(-len(split) // columns), columns, title, line, stacked=len(split) == 1)
+    tasks = {runs[0].summary["config"]["environment"] for runs in timed.values()}
+    rows = -(-len(split) // columns)
+    sheet = Sheet(rows, columns, title, line, len(split) == 1, len(tasks) < 2)
     lines: dict[str, Line2D] = {}
     over: set[str] = set()
     for axis, (panel, members) in zip(sheet.axes, split.items(), strict=False):
@@ -73,23 +73,28 @@ def regret_against_time(groups: Groups, title: str | None, line: str) -> Figure 
                 over.add(f"{len(runs)} seeds")
         axis.set_xscale("log")
         if panel:
-            axis.set_title(plain(panel, sheet.width / columns))
+            axis.set_title(plain(panel, 1.1 * sheet.width / columns))
     for axis in sheet.axes[len(split) :]:
         axis.set_visible(False)
-    for axis in sheet.axes[::columns]:
-        axis.set_ylabel("mean regret so far")
+    if rows > 1:
+        sheet.figure.supylabel("regret per iteration so far", fontsize=8)
+    else:
+        sheet.axes[0].set_ylabel("regret per iteration so far")
     for axis in sheet.axes[max(0, len(split) - columns) : len(split)]:
         axis.set_xlabel("simulated seconds")
         axis.tick_params(labelbottom=True)
-    sheet.axes[0].set_ylim(bottom=0)
+    firsts = [next(iter(inside.values()))[0].summary["config"]["environment"] for inside in split.values()]
+    for task in tasks:
+        equalize([axis for axis, first in zip(sheet.axes, firsts, strict=False) if first == task])
     sheet.legend(list(lines.values()), note("band", over))
     return sheet.figure
 
 
 def _curve(runs: Sequence[RunRecord]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return seconds, from the latest first record to the earliest last one, with mean and standard error."""
+    """Return seconds, from the end of everybody's first iteration to the earliest last record, mean and error."""
     times = [run.trace.column("time").to_numpy() for run in runs]
-    begin, end = max(values.min() for values in times), min(values.max() for values in times)
+    firsts = [one[run.trace.column("iteration").to_numpy() == 1].max() for run, one in zip(runs, times, strict=True)]
+    begin, end = max(firsts), min(values.max() for values in times)
     seconds = np.geomspace(begin, max(end, begin), TIME_POINTS)
     values = np.stack([average_regret(run, seconds) for run in runs])
     return seconds, values.mean(0), standard_error(values)
@@ -100,8 +105,10 @@ def time_spent(groups: Groups, title: str | None, line: str) -> Figure | None:
     spent = {label: shares for label, runs in groups.items() if (shares := _share_seconds(runs)) is not None}
     if not spent:
         return None
-    sheet = Sheet(1, 1, title, line, stacked=True)
+    sheet = Sheet(1, 1, None, "", stacked=True)
     (axis,) = sheet.axes
+    # Across the figure: labels take half of its width, so that a title of the axes would be cut.
+    sheet.figure.suptitle("\n".join(plain(text) for text in (title, line) if text), fontsize=7)
     sheet.figure.set_figheight(1.0 + 0.22 * len(spent))
     left = np.zeros(len(spent))
     for place in range(len(SPENT)):
@@ -109,6 +116,7 @@ def time_spent(groups: Groups, title: str | None, line: str) -> Figure | None:
         axis.barh(range(len(spent)), widths, left=left, color=COLOURS[place], height=0.7)
         left += widths
     axis.set_yticks(range(len(spent)), [plain(label, 1.6) for label in spent], fontsize=6)
+    axis.margins(y=0.01)
     axis.invert_yaxis()
     axis.grid(False)
     axis.set_xlabel("simulated seconds per agent")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fnbandit.config import Config, check_fields
-from fnbandit.config.registry import is_table, without_effect, without_theory
+from fnbandit.config.registry import KINDS, is_table, without_effect, without_theory
 from workflows.studies.study import RunSpec, check_size, folder_for, folder_of, with_seeds
 
 
@@ -25,14 +25,18 @@ def compose(
 ) -> tuple[list[RunSpec], dict[str, str]]:
     """Return a run for every combination of the fields' values and seed, and the fields without effect with the reason.
 
-    `base` is a config, or the name of a preset, whose values depend on a run's environment, algorithm and depth. Runs
-    that differ only in a field without effect are one run, in which the field has the base's value: in
-    {"trigger": ["always", "logdet"], "threshold": [1.0, 5.0]} there is one run with trigger=always.
+    `base` is a config, or the name of a preset, whose values depend on a run's environment, algorithm and depth; runs
+    of several environments have the first one's N. Runs that differ only in a field without effect are one run, in
+    which the field has the base's value: in {"trigger": ["always", "logdet"], "threshold": [1.0, 5.0]} there is one run
+    with trigger=always.
     """
     check_fields(fields)
     for name, values in fields.items():
         _check_values(name, values)
     axes = [name for name, values in fields.items() if len(values) > 1]
+    if "environment" in axes and "agents" not in fields:
+        first = {name: values[0] for name, values in fields.items()}
+        fields = {**fields, "agents": [_make_config(base, first).agents]}
     check_size(math.prod(map(len, fields.values())))
     points: dict[RunSpec, None] = {}
     reasons: list[dict[str, str]] = []
@@ -48,6 +52,14 @@ def compose(
     never = [name for name in fields if all(name in idle for idle in reasons)]
     idle = {name: ", ".join(dict.fromkeys(idle[name] for idle in reasons)) for name in never}
     return with_seeds(points, seeds) if seeds > 1 or axes else list(points), idle
+
+
+def explain_idle(name: str, reason: str, form: str = "{}={}") -> str:
+    """Return the error for a field without effect, with the choices that would give it one, written in a form."""
+    kind = reason.partition("=")[0]
+    parts = [choice for choice in KINDS.get(kind, {}) if name not in without_effect({kind: choice})][:3]
+    remedy = f"; {form.format(kind, ' or '.join(parts))} uses it" if parts else ""
+    return f"{name}: has no effect with {reason}{remedy}"
 
 
 def resolve_checkpoint(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,6 +71,8 @@ class Bar:
     iterations: int = 0
     regret: float = 0.0
     rounds: int = 0
+    exchanges: int = 0
+    """Of single agents, where they do not wait for others"""
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -84,17 +86,22 @@ class Bar:
     def segment(self, segment: Segment) -> None:
         self.iterations = segment.end
         self.regret += float(segment.trace.regret.sum(0).mean())
-        self.rounds += len(segment.rounds)
+        alone = sum(record.agent is not None for record in segment.rounds)
+        self.rounds, self.exchanges = self.rounds + len(segment.rounds) - alone, self.exchanges + alone
         self.pace.note(self.iterations)
         self.progress.note()
 
     def end(self, status: Status) -> None:
         self.progress.fold(self, status)
 
+    @property
+    def communication(self) -> str:
+        return f"exchanges {self.exchanges}" if self.exchanges else f"rounds {self.rounds}"
+
     def text(self) -> str:
         """Describe the progress in words, for a plain line."""
         speed = self.pace.speed(self.iterations)
-        words = [f"{self.iterations}/{self.horizon}", f"regret {self.regret:.2f}", f"rounds {self.rounds}"]
+        words = [f"{self.iterations}/{self.horizon}", f"regret {self.regret:.2f}", self.communication]
         return ", ".join([*words, *([f"{speed:.3g} iterations/s"] if speed else [])])
 
 
@@ -188,7 +195,7 @@ class Progress:
                 ProgressBar(bar.horizon, bar.iterations, width=BAR),
                 f"{bar.iterations}/{bar.horizon}",
                 f"regret {bar.regret:.2f}",
-                f"rounds {bar.rounds}",
+                bar.communication,
                 f"{f'{speed:.3g}/s' if speed else ''}  {f'{duration(left)} left' if left else ''}",
             )
         return table

@@ -92,7 +92,7 @@ def study_metrics(runs: Sequence[RunRecord]) -> list[tuple[int, dict[str, float]
         step = int(value) if whole else values.index(value) + 1
         others = describe_setting(row.settings, [name for name in fields if name != first]) if len(fields) > 1 else ""
         suffix = "/" + " ".join(re.sub(r"[^\w.\- ]", " ", others).split()) if others else ""
-        totals = (row.regret, row.rounds, row.bytes_up + row.bytes_down)
+        totals = (row.regret, row.exchanges if row.rounds is None else row.rounds, row.bytes_up + row.bytes_down)
         at = steps.setdefault(step, {})
         at |= {f"{name}{suffix}": total for name, total in zip(STUDY_METRICS, totals, strict=True)}
         if not whole and isinstance(value, float):

@@ -80,10 +80,16 @@ def refused(argv, capsys):
         ("sweep --agents 1,1", "agents=1: duplicate value"),
         ("sweep --trigger logdet --threshold 4,4.0", "threshold=4.0: duplicate value"),
         ("sweep --seed 0,1 --seeds 2", "seed=1: duplicate run"),
-        ("sweep --threshold 2.5,4,5", "threshold: has no effect with trigger=always"),
-        ("run --trigger logdet --period 5", "period: has no effect with trigger=logdet"),
+        (
+            "sweep --trigger always --threshold 2.5,4,5",
+            "threshold: has no effect with trigger=always; --trigger logdet",
+        ),
+        ("run --period 5", "period: has no effect with trigger=logdet; --trigger period uses it"),
         ("run --algorithm neural-ucb --period 5", "period: has no effect with algorithm=neural-ucb"),
-        ("run --environment shuttle --dim 5", "dim: has no effect with environment=shuttle"),
+        (
+            "run --environment shuttle --dim 5",
+            "dim: has no effect with environment=shuttle; --environment cosine or square uses it",
+        ),
         ("run --aggregation median --no-aggregate --training-start own", "aggregation: has no effect with aggregate=f"),
         ("run --weight theory --no-use-local", "weight: has no effect with use_local=false"),
         ("sweep --ramp 3,4 --no-use-global", "ramp: has no effect with use_global=false"),
@@ -218,13 +224,25 @@ def test_switches_and_seeds_are_swept():
 def test_presets_belong_to_the_point():
     configs = sweep("--preset", "paper", "--environment", "cosine,shuttle", "--algorithm", "fn-ucb,linear-ucb")
     for config in configs.values():
-        assert config == Config.preset("paper", environment=config.environment, algorithm=config.algorithm)
+        own = {"environment": config.environment, "algorithm": config.algorithm}
+        assert config == Config.preset("paper", **own, agents=10)
     assert len({config.regularization for config in configs.values()}) == 3
+
+
+def test_a_sweep_over_tasks_has_one_number_of_agents():
+    """The paper has 10 agents on functions and 5 on tables: a comparison of tasks keeps the first task's number."""
+    assert Config.preset("paper", environment="shuttle").agents == 5
+    for tasks, agents in (("cosine,shuttle", 10), ("shuttle,cosine", 5)):
+        configs = sweep("--preset", "paper", "--environment", tasks)
+        assert [config.agents for config in configs.values()] == [agents, agents]
+    configs = sweep("--preset", "paper", "--environment", "cosine,shuttle", "--agents", "3")
+    assert [config.agents for config in configs.values()] == [3, 3]
+    assert {config.agents for config in sweep("--environment", "cosine,shuttle,magic").values()} == {8}
 
 
 def test_runs_that_differ_in_nothing_that_matters_are_one():
     assert sweep("--trigger", "always,logdet", "--threshold", "1,2") == {
-        "trigger=always/seed=0": Config.preset("tuned"),
+        "trigger=always/seed=0": Config.preset("tuned", trigger="always"),
         "trigger=logdet/threshold=1.0/seed=0": Config.preset("tuned", trigger="logdet", threshold=1.0),
         "trigger=logdet/threshold=2.0/seed=0": Config.preset("tuned", trigger="logdet", threshold=2.0),
     }
@@ -241,10 +259,10 @@ def test_runs_that_differ_in_nothing_that_matters_are_one():
 def test_a_file_may_have_fields_without_effect(tmp_path, caplog, threshold):
     (tmp_path / "shared.toml").write_text(f"threshold = {threshold}\n")
     with caplog.at_level(logging.WARNING, "fnbandit"):
-        assert len(sweep("shared.toml")) == 1
+        assert len(sweep("shared.toml", "--trigger", "always")) == 1
         assert caplog.messages == ["fnbandit: shared.toml: threshold has no effect with trigger=always"]
         caplog.clear()
-        sweep("shared.toml", "--trigger", "logdet")
+        sweep("shared.toml")
         assert not caplog.messages
 
 

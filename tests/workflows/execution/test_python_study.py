@@ -23,7 +23,7 @@ calls = 0
 def late(x):
     global calls
     calls += 1
-    return x[:, 0] * (float("nan") if calls > 8 and not Path("mended").exists() else 1)
+    return x[:, 0] * (float("nan") if calls > 7 and not Path("mended").exists() else 1)
 def fine(x):
     return x[:, 0]
 """
@@ -109,7 +109,7 @@ def test_without_a_folder_and_with_progress(tmp_path, capsys):
         (lambda: Study(sweep={"agents": []}), r"agents=\[\]: expected at least one value"),
         (lambda: Study(sweep={"agents": [1, 1]}), "agents=1: duplicate value"),
         (lambda: Study(sweep={"agents": ["1"]}), "agents='1': expected a whole number, at least 1"),
-        (lambda: Study(sweep={"threshold": [1.0, 2.0]}), "threshold: has no effect with trigger=always"),
+        (lambda: Study(sweep={"period": [1, 2]}), "period: has no effect with trigger=logdet; trigger=period uses it"),
         (lambda: Study(seeds=0), "seeds=0: expected a whole number, at least 1"),
         (lambda: Study(seeds=True), "seeds=True: expected a whole number, at least 1"),
         (lambda: Study().run("here", engin="local"), r"field='engin' is unknown \(did you mean 'engine'\?\)"),

@@ -27,6 +27,7 @@ from workflows.paper.shipped import (
     without_shipped,
 )
 from workflows.reporting.grouping import curve, group
+from workflows.studies.experiments import experiment
 from workflows.studies.settings import Settings
 from workflows.studies.study import RunSpec, StudyPlan, with_seeds
 
@@ -166,3 +167,17 @@ def test_a_run_that_two_studies_share_is_carried_out_once(tmp_path, capsys):
     assert body["config"] == dataclasses.asdict(config.replace(seed=1))
     assert execute(second, console, others=[first]) == 0
     assert "are those of" not in capsys.readouterr().out
+
+
+def test_shipped_results_are_those_of_the_experiments_as_they_stand(monkeypatch):
+    """A changed default, or a new field, neither orphans what is shipped nor lets `--missing` run it again."""
+    rows = kept_results.read_shipped_rows()
+    monkeypatch.setattr(kept_results, "read_shipped_rows", lambda: rows)
+    for name in kept_results.list_shipped():
+        study = experiment(name, False, None, Settings())
+        assert study.points and not without_shipped(study).points, name
+    # Another trigger is another run: of four numbers of agents, with two presets; neural learners have no trigger.
+    study = experiment("fig1a", False, 1, Settings())
+    other = [dataclasses.replace(point, config=point.config.replace(trigger="logdet")) for point in study.points]
+    left = without_shipped(dataclasses.replace(study, points=other)).points
+    assert [point.config.algorithm for point in left] == ["fn-ucb-less-comm"] * 8

@@ -11,6 +11,7 @@ import pytest
 from helpers import plain
 from small_records import record
 
+from workflows.reporting.figures import figures
 from workflows.reporting.html_report import report_html, write_report
 from workflows.reporting.naming import context, run_names
 from workflows.reporting.tables import rows
@@ -41,30 +42,53 @@ def test_the_report_has_curves_to_switch_and_totals_against_n_and_d():
     found = plots(report_html(study(), "My study", "What it shows"))
     titles = [(layout["xaxis"]["title"]["text"], layout["yaxis"]["title"]["text"]) for _, layout in found]
     assert titles == [
-        ("iteration", "cumulative regret per agent"),
-        *(("agents N", words) for words in ("final regret per agent", "communication rounds", "bytes sent")),
-        *(("threshold D", words) for words in ("final regret per agent", "communication rounds", "bytes sent")),
-        ("bytes sent", "final regret per agent"),
-        ("iteration", "communication rounds"),
+        *[("iteration", "cumulative regret per agent")] * 2,  # a panel per D, as in the figures
+        *(("agents N", words) for words in ("final regret per agent", "rounds", "bytes, up and down")),
+        *(("threshold D", words) for words in ("final regret per agent", "rounds", "bytes, up and down")),
+        ("bytes, up and down", "final regret per agent"),
+        *[("iteration", "rounds")] * 2,
     ]
-    curves, _ = found[0]
+    curves, first = found[0]
+    assert first["yaxis"]["range"] == found[1][1]["yaxis"]["range"], "the same quantity has the same axis"
     shown = [trace for trace in curves if trace.get("showlegend") is not False]
-    assert [trace["name"] for trace in shown] == [f"N = {n}, D = {d}" for n in (1, 2, 10) for d in ("2.5", "5")]
+    assert [trace["name"] for trace in shown] == ["N = 1", "N = 2", "N = 10"]
     # A click on a name switches a curve together with its band.
     for trace in shown:
         assert len([other for other in curves if other["legendgroup"] == trace["legendgroup"]]) == 2
     assert numbers(shown[0]["y"]) == pytest.approx([8.5, 17, 25.5, 34])
-    against_n, _ = found[1]
+    against_n, _ = found[2]
     assert [trace["name"] for trace in against_n] == ["D = 2.5", "D = 5"]
     assert numbers(against_n[0]["x"]) == [1, 2, 10]
     assert numbers(against_n[0]["y"]) == pytest.approx([34, 18, 5.2])
-    bytes_against_d, _ = found[6]
+    bytes_against_d, _ = found[7]
     assert numbers(bytes_against_d[1]["y"]) == [12000, 6000]  # N = 2: 3,000 an agent and round
 
 
 def numbers(values):
     assert isinstance(values, list), "as numbers, which every version of the library reads"
     return values
+
+
+def test_an_axis_of_bytes_is_that_of_the_figures_with_units_at_all_ticks():
+    runs = [record(np.ones((2, n)), rounds=(1, 2), label=None) for n in (1, 10, 100)]
+    ((_, layout),) = [
+        one for one in plots(report_html(runs, "")) if one[1]["yaxis"]["title"]["text"].startswith("bytes")
+    ]
+    drawn = figures(runs)["rounds-against-agents"].axes[-1]
+    assert (layout["yaxis"]["type"], drawn.get_yscale()) == ("log", "log")
+    texts = dict(zip(layout["yaxis"]["tickvals"], layout["yaxis"]["ticktext"], strict=True))
+    # 3,000 bytes an agent and round.
+    assert min(texts) <= 6000 and max(texts) >= 600_000
+    assert texts[10_000.0] == "10 kB" and all(text.endswith("B") for text in texts.values())
+
+
+def test_tables_are_sorted_by_numbers():
+    """The script sorts by what the cells hold, not by their text: 12 kB after 3 kB."""
+    page = report_html(study(), "My study")
+    assert 'addEventListener("click"' in page and page.count("<th>") > 10
+    found = re.findall(r"<tr><td[^>]*>(N = \d+, D = [\d.]+)</td>(.*?)</tr>", page)
+    sent = [float(re.findall(r'data-value="([^"]*)"', cells)[-3]) for _, cells in found[:6]]
+    assert sent == [2000, 1000, 4000, 2000, 20000, 10000]
 
 
 def test_the_same_name_has_one_colour_in_all_plots():
@@ -98,7 +122,7 @@ def test_the_table_is_written_in_full(tmp_path):
     assert [row["run"] for row in found] == [f"N = {n}, D = {d}" for n in (1, 2, 10) for d in ("2.5", "5")]
     assert (first["agents"], first["threshold"], first["seeds"], first["error_over"]) == ("1", "2.5", "2", "seeds")
     # 32 and 36: mean 34, deviation 4 / sqrt(2), error 2.
-    assert (float(first["regret"]), float(first["regret_error"])) == pytest.approx((34, 2))
+    assert (float(first["regret"]), float(first["regret_standard_error"])) == pytest.approx((34, 2))
     assert (float(first["rounds"]), float(first["bytes_up"]), float(first["bytes_down"])) == (2, 2000, 4000)
 
 
@@ -107,7 +131,7 @@ def test_rows_say_what_their_error_is_over():
     two.summary["regret_standard_error"] = 1.0
     assert {row.label: (row.error, row.over) for row in rows([two, alone])} == {
         "FN-UCB (less comm.)": (1.0, "agents"),
-        "Neural UCB": (0.0, ""),
+        "Neural UCB": (None, ""),
     }
 
 

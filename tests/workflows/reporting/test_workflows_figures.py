@@ -92,9 +92,54 @@ def test_regret_figure_shows_curves_bands_and_published_values():
 
 def test_ten_curves_have_ten_styles():
     runs = [record([[w], [w]], width=w) for w in range(1, 11)]
-    drawn = lines(figures(runs)["regret"]).values()
+    figure = figures(runs)["regret"]
+    panels = [list(lines(figure, panel).values()) for panel in (0, 1)]
+    assert [len(members) for members in panels] == [5, 5], "at most eight curves in a panel"
+    drawn = [line for members in panels for line in members]
     assert len({line.get_marker() for line in drawn}) == 10
     assert len({to_hex(line.get_color()) for line in drawn}) == len(COLOURS)
+
+
+def test_bands_are_not_cut_in_small_multiples():
+    """All panels of a quantity have one scale, which the band of the last one fits, too."""
+    runs = [record(np.full((4, n), 8.0 / n + d * s), trigger="logdet", threshold=d, seed=s)
+            for n in (1, 2) for d in (1.0, 9.0) for s in (0, 1)]  # fmt: skip
+    axes = figures(runs)["regret"].axes
+    highest = max(
+        float(path.vertices[:, 1].max()) for axis in axes for one in axis.collections for path in one.get_paths()
+    )
+    assert highest == pytest.approx(4 * (8 + 9))  # of D = 9, N = 1: mean 4 * 12.5, error 4 * 4.5
+    assert len({axis.get_ylim() for axis in axes}) == 1 and axes[0].get_ylim()[1] > highest
+
+
+def test_many_named_curves_of_two_tasks_have_panels_and_a_scale_per_task():
+    runs = [
+        record(np.full((4, 1), size * (1 + ramp / 10)), label=f"{task} {clock} {ramp}", environment=task, ramp=ramp,
+               clock=clock)
+        for task, size in (("cosine", 1.0), ("square", 50.0))
+        for clock in ("uniform", "lognormal")
+        for ramp in (1, 2, 3)
+    ]  # fmt: skip
+    figure = figures(runs)["regret"]
+    shown = [axis for axis in figure.axes if axis.get_visible()]
+    titles = [words(axis.get_title()) for axis in shown]
+    assert titles == [f"{task}, {clock} speeds" for task in ("cosine", "square") for clock in ("uniform", "lognormal")]
+    assert [len(axis.get_lines()) for axis in shown] == [3, 3, 3, 3]
+    tops = [axis.get_ylim()[1] for axis in shown]
+    assert tops[0] == tops[1] < 10 < tops[2] == tops[3]
+    assert legend(figure) == ["ramp = 1", "ramp = 2", "ramp = 3"]
+
+
+def test_no_text_is_cut(tmp_path):
+    """Titles, labels and legends of all figures lie inside of them."""
+    same = {"clock": "lognormal", "time": np.ones((4, 2)).cumsum(0), "speed_spread": 1.0, "slow_share": 0.1}
+    runs = [record(np.ones((4, 2)), rounds=(1, 3), label=f"{task} a long label, {n}", environment=task, ramp=n, **same)
+            for task in ("cosine", "square") for n in range(1, 7)]  # fmt: skip
+    for name, figure in figures(runs, "A title that is long enough to need a second line, or even a third one").items():
+        figure.savefig(tmp_path / "figure.png")
+        box = figure.get_tightbbox()
+        assert box.x0 >= -0.02 and box.x1 <= figure.get_figwidth() + 0.02, name
+        assert box.y0 >= -0.02 and box.y1 <= figure.get_figheight() + 0.02, name
 
 
 def test_final_regret_and_cost_against_agents():
@@ -116,7 +161,7 @@ def test_final_regret_and_cost_against_agents():
     rounds, sent = drawn["rounds-against-agents"].axes
     assert rounds.containers[0].lines[0].get_ydata().tolist() == [2, 2, 2]
     assert sent.containers[0].lines[0].get_ydata().tolist() == [6000, 12000, 48000]
-    assert (rounds.get_ylabel(), sent.get_ylabel()) == ("communication rounds", "bytes sent")
+    assert (rounds.get_ylabel(), sent.get_ylabel()) == ("rounds", "bytes, up and down")
     assert sent.yaxis.get_major_formatter()(48000).replace("\N{NO-BREAK SPACE}", " ") == "48 kB"
     assert len(rounds.containers) == 1, "who never communicates is left out"
 
@@ -156,6 +201,9 @@ def test_weight_figure_draws_equal_curves_once():
     figure = figures(runs)["weight"]
     assert legend(figure) == ["N = 1; N = 3; N = 7", "N = 9"]
     assert "weight" not in figures([record(np.ones((3, 2)))])
+    # Curves that the eye cannot tell apart are one, too.
+    close = figures([record(np.ones((3, n)), weight=ramp + n / 1000) for n in (1, 2)])["weight"]
+    assert len(lines(close)) == 1
 
 
 def test_a_group_has_one_colour_in_all_figures():
@@ -220,7 +268,7 @@ def test_regret_against_bytes_by_hand():
     assert sorted(bars[0].lines[0].get_xdata()) == [3000, 3000, 6000]
     assert bars[0].lines[0].get_ydata() == pytest.approx([34, 34, 34])
     assert bars[0].lines[2][0].get_segments()[0][:, 1] == pytest.approx([32, 36])  # 4 / sqrt(2) * sqrt(2) / sqrt(2)
-    assert figure.axes[0].get_xlabel() == "bytes sent"
+    assert figure.axes[0].get_xlabel() == "bytes, up and down"
     silent = [record([[1.0]] * 4, rounds=(1,)), record([[2.0]] * 4, algorithm="neural-ucb")]
     (quiet,) = [
         line
@@ -245,7 +293,7 @@ def test_one_seed_has_the_error_over_agents_in_all_figures():
     runs[1] = dataclasses.replace(runs[1], summary=runs[1].summary | {"regret_standard_error": 2.0})
     for name in ("regret", "regret-against-agents", "regret-against-bytes"):
         (one,) = figures(runs)[name].legends
-        assert one.get_title().get_text().endswith(": standard error over agents (one seed)"), name
+        assert one.get_title().get_text().endswith(": standard error over agents of one seed"), name
     (bars,) = figures(runs)["regret-against-agents"].axes[0].containers
     assert bars.lines[2][0].get_segments()[1][:, 1] == pytest.approx([2, 6])
 

@@ -9,6 +9,7 @@ import pytest
 
 import workflows
 from fnbandit import Config
+from fnbandit.config.presets import tune
 from workflows.studies.experiments import experiment, product
 from workflows.studies.settings import Settings
 
@@ -58,6 +59,16 @@ def test_an_experiment_file_gives_configs(path):
     assert not any(point.published for point in points) or "shared one network" in caption
 
 
+@pytest.mark.parametrize("name", PAPER + OURS)
+def test_experiments_do_not_rest_on_the_default_trigger(name, monkeypatch):
+    """Results are shipped with the triggers that the files name, whatever `fnbandit run` starts with."""
+    before = [{label: config.trigger for label, config in configs(name, quick).items()} for quick in (False, True)]
+    monkeypatch.setattr("fnbandit.config.tune", lambda *known: {"trigger": "period"} | tune(*known))
+    assert Config().trigger == "period"
+    after = [{label: config.trigger for label, config in configs(name, quick).items()} for quick in (False, True)]
+    assert before == after
+
+
 def test_close_calls_are_further_seeds_of_the_papers_curves():
     known = {config for name in PAPER for config in configs(name).values()}
     points = [point for name in CLOSE for point in experiment(name, False, None, Settings()).points]
@@ -86,7 +97,7 @@ def test_every_curve_of_the_paper_is_there_with_both_presets():
             other = {"paper": "tuned", "tuned": "paper"}[preset]
             assert (f"{other}: {words}" in found) != alone
     one = configs("fig1a")["tuned: FN-UCB N=2"]
-    assert one == Config.preset("tuned", environment="cosine", agents=2, horizon=5000)
+    assert one == Config.preset("tuned", environment="cosine", agents=2, horizon=5000, trigger="always")
 
 
 def test_lists_stand_for_their_product():
