@@ -40,6 +40,8 @@ MessagesName = Annotated[str, _check_named("messages")]
 ClockName = Annotated[str, _check_named("clock")]
 StalenessName = Annotated[str, _check_named("staleness")]
 ParticipationName = Annotated[str, _check_named("participation")]
+HeterogeneityName = Annotated[str, _check_named("heterogeneity")]
+DriftName = Annotated[str, _check_named("drift")]
 
 T = TypeVar("T")
 

@@ -10,26 +10,12 @@ import difflib
 import importlib
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fnbandit.config.part import Part
+from fnbandit.config.worlds import DRIFTS, ENVIRONMENTS, FUNCTION, HETEROGENEITIES, OWN_TABLE
 from fnbandit.errors import USER_MODULES, call_user_code
-
-
-@dataclass(frozen=True)
-class Part:
-    """One choice for a field of Config in `KINDS`."""
-
-    path: str
-    """Import path of its class: "package.module:Class\""""
-    title: str
-    """Name in figures"""
-    summary: str
-    """Description in one line"""
-    fields: tuple[str, ...] = ()
-    """Config fields that this part reads, but not every part of its kind"""
-
 
 TRAINING = ("training_optimizer", "training_loss", "training_steps", "training_rate", "training_schedule",
             "training_fade", "training_decay", "training_start", "stop_training_after")  # fmt: skip
@@ -118,23 +104,6 @@ ALGORITHMS = {
         "a random arm in every iteration: the baseline for all learners", ("statistics_dtype",),
     ),
 }  # fmt: skip
-
-FUNCTION = ("arms", "dim", "noise")
-ENVIRONMENTS = {
-    "cosine": Part("fnbandit.environments.functions:cosine", "cosine", "h(x) = cos(3 <a, x>) on the unit sphere",
-                   FUNCTION),
-    "square": Part("fnbandit.environments.functions:square", "square", "h(x) = 10 <a, x>^2 on the unit sphere",
-                   FUNCTION),
-    "shuttle": Part("fnbandit.environments.tables:load_shipped", "shuttle",
-                    "UCI Statlog (Shuttle): 58,000 rows, 9 features, 7 classes", ("standardization",)),
-    "magic": Part("fnbandit.environments.tables:load_shipped", "magic",
-                  "UCI MAGIC Gamma Telescope: 19,020 rows, 10 features, 2 classes", ("standardization",)),
-    "wheel": Part("fnbandit.environments.wheel:Wheel", "wheel",
-                  "the wheel bandit (Riquelme et al. 2018): 5 arms, a rare region where one of them has a high reward",
-                  ("wheel_delta", "noise")),
-}  # fmt: skip
-OWN_TABLE = Part("fnbandit.environments.tables:load_user_table", "table", "a classification table (.parquet or .csv)",
-                 ("label", "standardization"))  # fmt: skip
 
 SPARSE_ROUNDS = ("training_subsample",)
 """Fields that have an effect only where epochs have several iterations"""
@@ -242,6 +211,8 @@ KINDS: dict[str, dict[str, Part]] = {
     "clock": CLOCKS,
     "staleness": STALENESS,
     "participation": PARTICIPATIONS,
+    "heterogeneity": HETEROGENEITIES,
+    "drift": DRIFTS,
 }
 """Fields of Config that name a part, and the parts that they accept."""
 
