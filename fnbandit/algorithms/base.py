@@ -65,6 +65,10 @@ class AgentBatch:
         """Return p, the length of a feature row."""
         return environment.dim
 
+    def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the facts and tensors of a `fnbandit.policy.Policy` of one agent of the batch, as it is now."""
+        raise ValueError(f"algorithm={self.config.algorithm!r}: its scores are no fixed formula, so it has no policy")
+
     def _cut_trace(self, start: int, end: int, alpha: Tensor) -> Trace:
         """Return iterations start + 1 to end with their alpha; raise ValueError where a score in them was NaN."""
         if self._has_nan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -137,6 +137,11 @@ class FederatedGroup(Group):
         for t in range(self.replica.last_round + 1, iteration + 1):
             contexts = self.stream.contexts(t)
             self.append(self.look(t, contexts), contexts, self.arms[:, t - 1], self.targets[:, t - 1])
+
+    def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        solution, inverse = self.epoch.posterior(index)
+        facts = {"global_scale": self._global_scale, "unit": 1.0, "rescales": self.replica.estimate.inflated}
+        return facts, {"solution": solution, "inverse": inverse}
 
     # Alg. 1, lines 14-18
 

@@ -190,13 +190,16 @@ class TableEnvironment:
         """Rows of every domain, where agents receive rows of their own domain only"""
         self._orders: dict[tuple[int, int], np.ndarray] = {}
 
-    def deal_domains(self) -> tuple[str, ...]:
-        """Let agent i receive rows of domain i mod the number of domains only; return the domains' names."""
-        if self._data.domains is None:
-            return ()
-        numbers, names = self._data.domains
-        self._members = [np.flatnonzero(numbers == domain) for domain in range(len(names))]
-        return names
+    def deal_domains(self) -> None:
+        """Let agent i receive rows of domain i mod the number of domains only."""
+        if self._data.domains is not None:
+            numbers, names = self._data.domains
+            self._members = [np.flatnonzero(numbers == domain) for domain in range(len(names))]
+
+    @property
+    def domain_names(self) -> tuple[str, ...]:
+        """Names of the domains; agent i has domain i mod their number with heterogeneity=domain."""
+        return () if self._data.domains is None else self._data.domains[1]
 
     @property
     def arm_names(self) -> tuple[str, ...]:

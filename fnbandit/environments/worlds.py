@@ -220,9 +220,11 @@ def make_world(config: Config, task: Any) -> Environment:
     """Return the task with the config's differences between agents and its drift; the task itself without any."""
     difference: SameTask = build("heterogeneity", config.heterogeneity, config)
     drift: NoDrift = build("drift", config.drift, config)
-    if difference.has_domains and not (hasattr(task, "deal_domains") and task.deal_domains()):
-        raise ValueError(
-            f"heterogeneity={config.heterogeneity!r}: environment={config.environment!r} has no domains; "
-            "expected environment=routing, or a table with a column that domain_column names"
-        )
+    if difference.has_domains:
+        if not getattr(task, "domain_names", ()):
+            raise ValueError(
+                f"heterogeneity={config.heterogeneity!r}: environment={config.environment!r} has no domains; "
+                "expected environment=routing, or a table with a column that domain_column names"
+            )
+        task.deal_domains()
     return World(config, task, difference, drift) if difference.has_variants or drift.moves else task

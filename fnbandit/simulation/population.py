@@ -78,14 +78,20 @@ class LocalPopulation:
         ]
         self._everyone = range(config.agents)
 
-    def _deliver(self, downloads: Sequence[Download]) -> None:
+    def policy_parts(self, agent: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the facts and tensors of an agent's policy, as the agent is now."""
+        batch = next(batch for batch in self.batches if agent in batch.agents)
+        return batch.group.policy_parts(agent - batch.agents.start)
+
+    def receive(self, downloads: Sequence[Download]) -> None:
+        """Deliver downloads to the replica and to the agents."""
         if self.replica is None:
             return
         self.replica.apply(downloads, own=self._everyone)
         deliver(self.replica, self.batches, downloads)
 
     def advance(self, downloads: Sequence[Download], start: int, limit: int) -> list[Advance]:
-        self._deliver(downloads)
+        self.receive(downloads)
         advances: list[Advance] = []
         for batch in self.batches:
             # A later batch in lock-step need not run past the trigger of an earlier one.
@@ -97,11 +103,11 @@ class LocalPopulation:
         return [batch.settle(start, iteration) for batch in self.batches]
 
     def exchange(self, download: Download) -> list[Upload]:
-        self._deliver([download])
+        self.receive([download])
         return [batch.exchange(download) for batch in self.batches]
 
     def state(self, downloads: Sequence[Download]) -> State:
-        self._deliver(downloads)
+        self.receive(downloads)
         return join_states([batch.state() for batch in self.batches])
 
     def load(self, iteration: int, state: State) -> None:
