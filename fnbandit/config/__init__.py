@@ -99,6 +99,10 @@ class Config:
     """Iterations between rounds with trigger=period."""
     round_budget: Count = 50
     """R, the largest number of rounds over the horizon with trigger=budget."""
+    gap_growth: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 2.0
+    """Growth of trigger=geometric: (gap_growth - 1) (t + 1) iterations lie between a round after t and the next."""
+    largest_gap: Count = 4096
+    """Largest number of iterations between two rounds with trigger=geometric."""
     async_gain: Positive = 1.0
     """gamma of trigger=determinant: communicate when det(V + new rows) > (1 + gamma) det V."""
     participation: ParticipationName = "all"
@@ -202,6 +206,9 @@ class Config:
     T/2)."""
     drift_rate: Positive = 0.001
     """Radians per iteration of drift=rotate."""
+    gap_weight: Positive = 7000.0
+    """gamma of algorithm=fedigw: an arm with a predicted gap to the best of K arms has probability
+    1 / (K + gamma gap)."""
     epsilon: Share = 0.05
     """algorithm=neural-epsilon-greedy: probability of a random arm."""
     clock: ClockName = "none"

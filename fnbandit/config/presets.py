@@ -81,8 +81,9 @@ def _has_table(environment: str) -> bool:
 
 
 def _own_trigger(algorithm: str) -> dict[str, Any]:
-    """Return the published trigger of an algorithm, if it has one: Wang et al. 2019, He et al. 2022."""
-    triggers = {"dislinucb": "logdet", "fn-ucb-async": "determinant", "fedlinucb": "determinant"}
+    """Return the published trigger of an algorithm, if it has one: Wang et al. 2019, He et al. 2022, Li et al. 2023."""
+    triggers = {"dislinucb": "logdet", "fn-ucb-async": "determinant", "fedlinucb": "determinant",
+                "fedigw": "geometric"}  # fmt: skip
     return {"trigger": triggers[algorithm]} if algorithm in triggers else {}
 
 

@@ -35,6 +35,9 @@ ASYNCHRONOUS_LINEAR = ("trigger", "messages", "exploration_global", "regularizat
 ASYNCHRONOUS = (*NETWORKS, *ASYNCHRONOUS_LINEAR, "weight", "first_iteration_only", "exploration_local", "use_global",
                 "use_local", "aggregate", "reward_unit", "staleness")  # fmt: skip
 NEURAL_FIELDS = (*NETWORKS, *MATRICES, "exploration_local")
+FEDIGW_FIELDS = (*NETWORKS, "training_subsample", "trigger", "participation", "messages", "aggregation",
+                 "server_momentum", "averagings", "reward_unit", "regularization", "statistics_dtype",
+                 "gap_weight")  # fmt: skip
 LINEAR = ("exploration_global", "regularization", "statistics_dtype")
 
 ALGORITHMS = {
@@ -99,6 +102,10 @@ ALGORITHMS = {
         "fnbandit.algorithms.neural:PooledNeuralUCB", "pooled Neural UCB",
         "Neural UCB on the raw data of all agents: an upper bound for federation", NEURAL_FIELDS,
     ),
+    "fedigw": Part(
+        "fnbandit.algorithms.fedigw:FedIGW", "FedIGW",
+        "inverse gap weighting by an averaged network (Li et al. 2023): agents send networks only", FEDIGW_FIELDS,
+    ),
     "random": Part(
         "fnbandit.algorithms.uniform:RandomArms", "random",
         "a random arm in every iteration: the baseline for all learners", ("statistics_dtype",),
@@ -118,6 +125,8 @@ TRIGGERS = {
     "always": Part("fnbandit.federation.triggers:Always", "always communicating", "a round in every iteration"),
     "period": Part("fnbandit.federation.triggers:Period", "", "a round every `period` iterations",
                    ("period", *SPARSE_ROUNDS)),
+    "geometric": Part("fnbandit.federation.triggers:Geometric", "growing gaps",
+                      "rounds at gaps that grow with the iterations", ("gap_growth", "largest_gap", *SPARSE_ROUNDS)),
     "budget": Part("fnbandit.federation.triggers:Budget", "budget", "at most `round_budget` rounds, by log det gain",
                    ("round_budget", *SPARSE_ROUNDS)),
 }  # fmt: skip
@@ -313,6 +322,8 @@ def check_together(
         raise ValueError("diagonal=True: federation=gauss-newton needs full matrices; federation=exact does not")
     if participation == "availability" and clock == "none":
         raise ValueError("participation='availability': needs a clock; clock='none' makes all agents available")
+    if algorithm == "fedigw" and trigger in ("logdet", "diagonal", "determinant", "budget"):
+        raise ValueError(f"trigger={trigger!r}: algorithm={algorithm} accepts always, period, geometric")
     if algorithm not in ("fn-ucb-async", "fedlinucb"):
         return
     if trigger in ("diagonal", "budget"):

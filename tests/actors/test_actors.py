@@ -32,6 +32,7 @@ VARIANTS = {
     "fn-ucb logdet": {"algorithm": "fn-ucb", "weight": "theory", "trigger": "logdet", "threshold": 20.0, "width": 8},
     "fn-ucb always": {"algorithm": "fn-ucb", "trigger": "always", "width": 8},
     "dislinucb": {"algorithm": "dislinucb", "trigger": "logdet", "threshold": 3.0},
+    "fedigw": {"algorithm": "fedigw", "trigger": "geometric", "width": 8, "heterogeneity": "personal", "drift": "switch"},
     "neural-ucb": {"algorithm": "neural-ucb", "horizon": 80, "width": 8},
     "linear-ts": {"algorithm": "linear-ts", "horizon": 150},
     "median budget": {"aggregation": "median", "server_momentum": 0.5, "trigger": "budget", "round_budget": 12},

@@ -22,7 +22,7 @@ GROUPS = {
     "algorithm": (
         "algorithm", "diagonal", "regularization", "exploration_global", "exploration_local", "weight", "ramp",
         "weight_value", "first_iteration_only", "domain_sample", "received_sample", "use_global", "use_local",
-        "aggregate", "epsilon",
+        "aggregate", "epsilon", "gap_weight",
     ),
     "network": ("network", "width", "hidden_layers", "initialization"),
     "training": (
@@ -31,8 +31,8 @@ GROUPS = {
         "stop_training_after", "reward_unit",
     ),
     "communication": (
-        "trigger", "threshold", "period", "round_budget", "participation", "aggregation", "trim", "server_momentum",
-        "averagings", "messages", "message_bits", "staleness", "async_gain",
+        "trigger", "threshold", "period", "round_budget", "gap_growth", "largest_gap", "participation", "aggregation",
+        "trim", "server_momentum", "averagings", "messages", "message_bits", "staleness", "async_gain",
     ),
     "simulated time": ("clock",),
     "theory": ("norm_bound", "noise_bound", "delta"),
