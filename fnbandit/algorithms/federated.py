@@ -115,6 +115,7 @@ class FederatedGroup(Group):
         if known is not None:
             super().advance(min(limit, known))
             return self.iteration == known
+        super().advance(min(limit, 0))  # decisions before the first reward
         while self.iteration < limit:
             start = self.iteration
             measures = []
@@ -135,7 +136,7 @@ class FederatedGroup(Group):
             return
         self.epoch.start()
         for t in range(self.replica.last_round + 1, iteration + 1):
-            contexts = self.stream.contexts(t)
+            contexts = self.past.contexts(t)
             self.append(self.look(t, contexts), contexts, self.arms[:, t - 1], self.targets[:, t - 1])
 
     def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:

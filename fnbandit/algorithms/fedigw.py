@@ -81,7 +81,7 @@ class FedIGW(FNUCB):
 
     def scores(self, iteration: int, contexts: Tensor) -> Scored:
         """Return 1 for the arm that is drawn, 0 for the others."""
-        draws = uniforms(self.config.seed, Purpose.EXPLORATION, self.agents, iteration, 1)
+        draws = uniforms(self.config.seed, Purpose.EXPLORATION, self.agents, iteration + self.ahead, 1)
         limits = self.probabilities(contexts).cumsum(1)
         arms = (limits <= torch.from_numpy(draws).to(self.like)).sum(1).clamp(max=contexts.shape[1] - 1)
         drawn = torch.zeros_like(limits).scatter(1, arms[:, None], 1.0)

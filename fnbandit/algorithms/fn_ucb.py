@@ -86,7 +86,7 @@ class FNUCB(FederatedNetworkGroup):
     def scores(self, iteration: int, contexts: Tensor) -> Scored:
         """Return (1 - alpha) UCB^a + alpha UCB^b of every context, [n, arms]."""
         alpha = self.alpha(iteration)
-        self.alpha_history[iteration - 1] = alpha
+        self.alpha_history[iteration - 1 + self.ahead] = alpha
         evaluation = self.look(iteration, contexts)
         a = b = prediction = None
         # An alpha that is a tensor stays on its device: reading it would wait for the device.

@@ -78,4 +78,4 @@ class LinearTS(LinearGroup):
         return Group.policy_parts(self, index)
 
     def spread(self, iteration: int, contexts: Tensor, solved: Tensor) -> Tensor:
-        return joint_sample(multiply(solved, contexts.mT), self._normals.at(iteration))
+        return joint_sample(multiply(solved, contexts.mT), self._normals.at(iteration + self.ahead))

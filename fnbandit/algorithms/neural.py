@@ -134,7 +134,7 @@ class NeuralTS(NeuralUCB):
         return Group.policy_parts(self, index)
 
     def bonus(self, iteration: int, deviation: Tensor) -> Tensor:
-        return deviation * self._normals.at(iteration)
+        return deviation * self._normals.at(iteration + self.ahead)
 
 
 class PooledNeuralUCB(NeuralUCB):

@@ -32,7 +32,7 @@ from fnbandit.config.fields import (
     settings,
 )
 from fnbandit.config.presets import PLAIN_SETTINGS, PRESET_FIELDS, preset_settings, tune
-from fnbandit.config.registry import check_together, unknown
+from fnbandit.config.registry import check_delay, check_together, unknown
 
 
 @settings
@@ -206,6 +206,8 @@ class Config:
     T/2)."""
     drift_rate: Positive = 0.001
     """Radians per iteration of drift=rotate."""
+    feedback_delay: Natural = 0
+    """Iterations between a decision and the one after which its reward is learned; 0: the same."""
     gap_weight: Positive = 7000.0
     """gamma of algorithm=fedigw: an arm with a predicted gap to the best of K arms has probability
     1 / (K + gamma gap)."""
@@ -257,6 +259,7 @@ class Config:
             raise ValueError(f"width={self.width!r}: network=ntk needs an even width")
         if not (self.use_global or self.use_local):
             raise ValueError("use_global=False, use_local=False: at least one must be True")
+        check_delay(self.algorithm, self.clock, self.feedback_delay)
         check_together(self.algorithm, self.trigger, self.diagonal, self.participation, self.clock, self.federation)
         return self
 

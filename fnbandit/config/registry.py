@@ -333,6 +333,12 @@ def check_together(
         raise ValueError(f"diagonal=True: algorithm={algorithm} needs full matrices")
 
 
+def check_delay(algorithm: str, delay: int) -> None:
+    """Raise a one-line ValueError where agents that do not wait for others would wait for their rewards."""
+    if delay and algorithm in ("fn-ucb-async", "fedlinucb"):
+        raise ValueError(f"feedback_delay={delay}: algorithm={algorithm} accepts 0")
+
+
 def without_effect(settings: dict[str, Any]) -> dict[str, str]:
     """Return the fields that have no effect in a Config with these settings, each with the choice that disables it.
 

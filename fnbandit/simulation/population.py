@@ -18,7 +18,10 @@ from fnbandit.simulation.partition import split_evenly
 
 
 class LockstepBatch:
-    """Agents of one group, all in the same iteration, which communicate at a barrier or not at all."""
+    """Agents of one group, all in the same iteration, which communicate at a barrier or not at all.
+
+    Iterations outside of the group count decisions, inside of it rewards learned, which are `delay` behind.
+    """
 
     def __init__(self, group: Group) -> None:
         self.group, self.agents, self.replica = group, group.agents, group.replica
@@ -29,16 +32,17 @@ class LockstepBatch:
 
     def advance(self, start: int, limit: int) -> Advance:
         """Run to `limit` or to the first trigger."""
-        fired, end = self.group.advance(limit), self.group.iteration
+        group = self.group
+        fired, end = group.advance(limit - group.delay), group.iteration + group.delay
         if not fired:
             return Advance(NEVER, self.group.trace(start, end))
-        is_certain = self.replica.trigger.next_round(self.replica.last_round) == end
+        is_certain = self.replica.trigger.next_round(self.replica.last_round) == group.iteration
         return Advance((end, self.agents.start), is_certain=is_certain)
 
     def settle(self, start: int, iteration: int) -> Advance:
         """Go back to the iteration of a round, train, and upload partial sums (Alg. 1, lines 14-16)."""
         group = self._federated
-        group.rewind(iteration)
+        group.rewind(iteration - group.delay)
         group.train()
         upload = group.replica.reduce(group.upload())
         return Advance((iteration, self.agents.start), group.trace(start, iteration), upload)
@@ -50,7 +54,7 @@ class LockstepBatch:
         return self.group.state()
 
     def load(self, iteration: int, state: State) -> None:
-        self.group.load(iteration, state)
+        self.group.load(iteration - self.group.delay, state)
 
     @property
     def _federated(self) -> FederatedGroup:

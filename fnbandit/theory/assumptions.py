@@ -26,7 +26,7 @@ def remarks(config: Config, environment: Environment) -> list[str]:
     Checks LOOKED_AT of the contexts that agents receive and the sample of the domain; takes a few milliseconds.
     """
     traits = resolve_part("algorithm", config.algorithm).traits
-    worlds = one_reward_function(config, traits.communicates or traits.runs_in_one_group)
+    worlds = list_world_remarks(config, traits.communicates or traits.runs_in_one_group)
     if not traits.uses_alpha:
         return worlds
     given = receive_contexts(environment, config, range(config.agents), LOOKED_AT)
@@ -41,8 +41,8 @@ def remarks(config: Config, environment: Environment) -> list[str]:
     return lines
 
 
-def one_reward_function(config: Config, is_joint: bool) -> list[str]:
-    """Return a line for each way in which there is not one h (Sec. 2); `is_joint`: agents learn from each other."""
+def list_world_remarks(config: Config, is_joint: bool) -> list[str]:
+    """Return a line for each way in which agents do not observe one h at once; `is_joint`: they learn together."""
     lines = []
     if is_joint and resolve_part("heterogeneity", config.heterogeneity).has_variants:
         lines.append(
@@ -53,6 +53,11 @@ def one_reward_function(config: Config, is_joint: bool) -> list[str]:
         lines.append(
             f"Sec. 2: h is assumed to stay the same, but drift={config.drift} changes it: B, nu and the bounds on "
             "regret do not hold"
+        )
+    if config.feedback_delay:
+        lines.append(
+            f"Alg. 1, line 8: a reward is observed in its own iteration, but with feedback_delay={config.feedback_delay} "
+            "it is later: the bounds on regret do not hold"
         )
     return lines
 

@@ -335,6 +335,7 @@ def test_remarks_where_there_is_not_one_h():
     for part in ("rotate", "switch"):
         assert f"h is assumed to stay the same, but drift={part}" in remarks(drift=part, horizon=50)
         assert "drift" in remarks(drift=part, algorithm="neural-ucb")
+    assert "Alg. 1, line 8: a reward is observed" in remarks(feedback_delay=2, horizon=50)
     # Agents with domains have other contexts and the same h.
     assert "h is" not in remarks("routing", heterogeneity="domain", horizon=50)
 

@@ -18,7 +18,8 @@ from workflows.command_line.flags import SHORT_FLAGS, find_nested, is_positional
 GROUPS = {
     "what to run": ("preset", "seeds", "seed", "dry_run", "overwrite"),
     "task": ("environment", "agents", "horizon", "arms", "dim", "noise", "label", "standardization", "coding",
-             "price", "domain_column", "wheel_delta", "heterogeneity", "drift"),
+             "price", "domain_column", "wheel_delta", "heterogeneity", "drift",
+             "feedback_delay"),
     "algorithm": (
         "algorithm", "diagonal", "regularization", "exploration_global", "exploration_local", "weight", "ramp",
         "weight_value", "first_iteration_only", "domain_sample", "received_sample", "use_global", "use_local",
