@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -284,10 +285,10 @@ def simulate(
     else:
         run = load_hook("run_on_ray")(config, environment=environment)
     segments = load_hook("watch")(run.config, run.segments()) if progress else run.segments()
-    source = run if isinstance(run, LocalRun) else LocalRun(run.config, environment=environment)
-    return replace(collect(run.config, segments), take_policy=source.policy)
+    repeat = functools.partial(repeat_policy, run.config, environment=environment)
+    return replace(collect(run.config, segments), take_policy=run.policy if isinstance(run, LocalRun) else repeat)
 
 
-def repeat_policy(config: Config, agent: int) -> Policy:
+def repeat_policy(config: Config, agent: int, environment: Any = None) -> Policy:
     """Return the policy of an agent at the end of a simulation, which is run for that."""
-    return LocalRun(config).policy(agent)
+    return LocalRun(config, environment=environment).policy(agent)

@@ -88,7 +88,7 @@ class FedIGW(FNUCB):
         return Scored(drawn.where(limits.isfinite(), torch.nan))
 
     def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:
-        context = self.chosen(contexts, arms).to(self.network_dtype)
+        context = self.select_pulled(contexts, arms).to(self.network_dtype)
         inputs = self._network.inputs(context[:, None])[:, :, 0]
         self._inputs[:, : inputs.shape[1], iteration - 1] = inputs
 

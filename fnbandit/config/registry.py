@@ -333,8 +333,10 @@ def check_together(
         raise ValueError(f"diagonal=True: algorithm={algorithm} needs full matrices")
 
 
-def check_delay(algorithm: str, delay: int) -> None:
-    """Raise a one-line ValueError where agents that do not wait for others would wait for their rewards."""
+def check_delay(algorithm: str, clock: str, delay: int) -> None:
+    """Raise a one-line ValueError where rewards cannot be late: with simulated time, or without barriers."""
+    if delay and clock != "none":
+        raise ValueError(f"feedback_delay={delay}: clock={clock!r} accepts 0")
     if delay and algorithm in ("fn-ucb-async", "fedlinucb"):
         raise ValueError(f"feedback_delay={delay}: algorithm={algorithm} accepts 0")
 

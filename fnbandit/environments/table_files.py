@@ -58,7 +58,7 @@ def read_column(values: pa.ChunkedArray, column: str, name: str) -> np.ndarray:
 
 def _first_word(values: pa.ChunkedArray) -> int | None:
     """Return the first row of a column of text whose value is no number; None where there is none."""
-    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type) or pa.types.is_null(values.type)):
         return None
     for row, value in enumerate(values):
         try:

@@ -56,8 +56,8 @@ def list_world_remarks(config: Config, is_joint: bool) -> list[str]:
         )
     if config.feedback_delay:
         lines.append(
-            f"Alg. 1, line 8: a reward is observed in its own iteration, but with feedback_delay={config.feedback_delay} "
-            "it is later: the bounds on regret do not hold"
+            f"Alg. 1, line 8: a reward is observed in its own iteration, with feedback_delay={config.feedback_delay} "
+            "later: the bounds on regret do not hold"
         )
     return lines
 

@@ -120,6 +120,7 @@ def test_a_raw_row_becomes_the_contexts_of_the_table(tmp_path):
     [
         ({"reward:b": [0, None, 0, 1]}, {}, "column 'reward:b' has NaN, empty or .* the first in row 2"),
         ({"reward:b": [0, 1, float("nan"), 1]}, {}, "column 'reward:b' has NaN.* row 3"),
+        ({"reward:b": pa.nulls(4)}, {}, "column 'reward:b' is null; expected numbers.*'None' in row 1"),
         ({"reward:b": ["0", "1", "good", "1"]}, {}, "column 'reward:b' is string.*'good' in row 3"),
         ({"x": [1.0, float("inf"), 2, 3]}, {}, "column 'x' has .* row 2"),
         ({"x": ["1", "2", "3", "six"]}, {}, "column 'x' is string; expected numbers.*'six' in row 4"),

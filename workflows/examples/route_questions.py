@@ -8,14 +8,14 @@ from fnbandit import Policy
 from fnbandit.environments.table_files import parse_table
 from fnbandit.environments.tables import read_shipped
 
-config = fnbandit.Config(environment="routing", horizon=60, width=8, trigger="period", period=6)
-result = fnbandit.simulate(config)
-print(result)
+routing = fnbandit.Config(environment="routing", horizon=60, width=8, trigger="period", period=6)
+trained = fnbandit.simulate(routing)
+print(trained)
 
 # %% The policy of the agent of one domain, in a file that needs neither torch nor Ray.
 table = parse_table(read_shipped("routing.parquet"), "routing.parquet").to_pydict()
 agent = sorted(set(table["domain"])).index("math")
-result.policy(agent).save("policy.safetensors")
+trained.policy(agent).save("policy.safetensors")
 policy = Policy.load("policy.safetensors")
 print(policy)
 
