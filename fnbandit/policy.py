@@ -53,6 +53,10 @@ class NumpyNetwork:
         layers = self._layers(theta)
         return self._output_scale * (self._activations(layers, x)[-1] @ layers[-1][0])
 
+    def last_layer_inputs(self, theta: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Return the inputs of the last layer, [count, dim] -> [count, m], with a one for its bias."""
+        return self._activations(self._layers(theta), x)[-1]
+
     def tangent(self, theta: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Return the gradient of the unscaled output by theta, [count, dim] -> [count, p]."""
         layers = self._layers(theta)
@@ -152,14 +156,17 @@ class Policy:
         row = self._features(context[None])[0]
         self.facts["learned"] = self.facts.get("learned", 0) + 1
         tensors = self.tensors
+        reward = reward / self.facts.get("reward_unit", 1.0)
         if "solution" in tensors:
             inverse = tensors["inverse"] = add_row(tensors["inverse"], row)
             solution = tensors["solution"]
             # V'^-1 (B + r g) = V^-1 B + V'^-1 g (r - <g, V^-1 B>), with diagonals elementwise.
             if inverse.ndim == 1:
-                tensors["solution"] = solution + inverse * row * (reward - row * solution)
+                change = inverse * row * (reward - row * solution)
             else:
-                tensors["solution"] = solution + (inverse @ row) * (reward - row @ solution)
+                change = (inverse @ row) * (reward - row @ solution)
+            if not self.facts.get("keeps_solution"):
+                tensors["solution"] = solution + change
         if self.facts.get("local_learns"):
             tensors["local"] = np.stack([add_row(inverse, row) for inverse in tensors["local"]])
 
@@ -169,7 +176,10 @@ class Policy:
 
     def _features(self, x: np.ndarray) -> np.ndarray:
         """Return the features of contexts [count, dim] -> [count, p]."""
-        return x if self._network is None else self._network.tangent(self.tensors["features_at"], x)
+        if self._network is None:
+            return x
+        take = self._network.last_layer_inputs if self.facts.get("uses_last_layer") else self._network.tangent
+        return take(self.tensors["features_at"], x)
 
     def _score(self, contexts: np.ndarray) -> np.ndarray:
         """Return the scores of contexts [n, arms, dim] -> [n, arms]."""

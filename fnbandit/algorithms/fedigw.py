@@ -13,20 +13,22 @@ from torch import Tensor
 
 from fnbandit.algorithms.base import Scored
 from fnbandit.algorithms.federated import FederatedGroup
-from fnbandit.algorithms.fn_ucb import FNUCB
+from fnbandit.algorithms.federated_network import FederatedNetworkGroup
 from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
+from fnbandit.config.registry import resolve_part
 from fnbandit.core import Upload
 from fnbandit.environments import Environment
 from fnbandit.federation.messages import Contents
 from fnbandit.federation.replica import Networks, Replica
-from fnbandit.networks.network import TangentFeatures
-from fnbandit.networks.training import estimate_training_memory, steps_due
+from fnbandit.networks.features import TangentFeatures
+from fnbandit.networks.network import Network
+from fnbandit.networks.training import estimate_training_memory
 from fnbandit.numerics.memory import Memory
 from fnbandit.numerics.randomness import Purpose, uniforms
 
 
-class FedIGW(FNUCB):
+class FedIGW(FederatedNetworkGroup):
     """n agents that draw arms by inverse gap weighting; their networks are trained and averaged as FN-UCB's are.
 
     With f = f(x; theta_sync) and the best arm b = argmax f, arm a != b has probability
@@ -37,31 +39,21 @@ class FedIGW(FNUCB):
     traits = Traits(schedule="barrier", features="tangent")
 
     def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
-        FederatedGroup.__init__(self, config, environment, agents, replica)
+        super().__init__(config, environment, agents, replica)
         if self.replica.trigger.next_round(0) is None:
             raise ValueError(
                 f"trigger={config.trigger!r}: agents of algorithm={config.algorithm} have no matrices to measure; "
                 "expected always, period or geometric"
             )
-        assert isinstance(self.replica.lift, TangentFeatures)
-        self._network = self.replica.lift.network
-        self._theta_0 = self.replica.lift.theta_0.to(self.network_dtype)
-        self.theta = self._theta_0.repeat(len(agents), 1)
-        self._inputs = self.theta.new_zeros(len(agents), self._network.padded_dim, config.horizon)
-        self._caution = self.theta.new_ones(len(agents))
-        self._has_trained = False
+        self.start_networks()
 
     @classmethod
     def make_replica(cls, config: Config, environment: Environment, like: Tensor) -> Replica:
-        lift, alone = TangentFeatures(config, environment.dim, like), Contents(networks=1)
-        networks = Networks(lift.theta_0.to(getattr(torch, config.network_dtype)))
-        # No statistics are kept; those of diagonal matrices take the least memory.
-        p = lift.network.parameter_count
-        return Replica(config.replace(diagonal=True), lift, p, like, alone, alone, networks)
-
-    def list_state(self) -> dict[str, int | None]:
-        own = {"arms": 1, "rewards": 1, "regret": 1, "theta": None, "_inputs": 2, "_caution": None}
-        return own | {"chain": None}
+        lift = TangentFeatures(config, environment.dim, like)
+        trains_locally = resolve_part("federation", config.federation).trains_locally
+        up, down = Contents(networks=int(trains_locally)), Contents(networks=1)
+        networks = Networks(lift.network, lift.theta_0.to(getattr(torch, config.network_dtype)))
+        return Replica(config, lift, lift.network.parameter_count, like, up, down, networks)
 
     def probabilities(self, contexts: Tensor) -> Tensor:
         """Return the probability of each arm, [n, arms], for contexts [n, arms, dim]."""
@@ -88,9 +80,7 @@ class FedIGW(FNUCB):
         return Scored(drawn.where(limits.isfinite(), torch.nan))
 
     def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:
-        context = self.select_pulled(contexts, arms).to(self.network_dtype)
-        inputs = self._network.inputs(context[:, None])[:, :, 0]
-        self._inputs[:, : inputs.shape[1], iteration - 1] = inputs
+        self.keep_inputs(iteration, contexts, arms)
 
     def rewind(self, iteration: int) -> None:
         self.iteration = iteration
@@ -98,34 +88,21 @@ class FedIGW(FNUCB):
     def start_epoch(self) -> None:
         """Do nothing: the replica holds the new network."""
 
-    def train(self) -> None:
-        """Train theta_i [n, p] on the agent's own history, where training is due."""
-        self._has_trained = False
-        stop, t = self.config.stop_training_after, self.iteration
-        self._steps = 0 if stop is not None and t > stop else steps_due(self.config, self.replica.last_trained, t)
-        if self._steps:
-            self._train_networks(self.config.training_start, self.replica.last_trained > 0)
-
     def upload(self) -> Upload:
-        """Return theta_i alone."""
+        """Return theta_i, without statistics."""
         nothing = torch.full_like(self.rewards[:, 0], torch.nan)
-        return self.send(
-            Upload(
-                self.agents,
-                self.iteration,
-                self.replica.last_round,
-                nothing,
-                theta=self.theta,
-                trained=self._has_trained,
-                report=self._report(None),
-            )
-        )
+        upload = Upload(self.agents, self.iteration, self.replica.last_round, nothing, report=self.report())
+        return self.send(self.add_first(upload))
 
     def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the parts of the greedy policy: the arm b."""
         assert isinstance(self.replica.lift, TangentFeatures) and self.replica.theta is not None
         tensors = {"theta": self.replica.theta, "features_at": self.replica.lift.theta_0}
         return {"network": self._network.form}, tensors
+
+    @classmethod
+    def parameter_count(cls, config: Config, environment: Environment) -> int:
+        return Network(config, environment.dim).parameter_count
 
     @classmethod
     def memory(cls, config: Config, environment: Environment) -> Memory:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from fnbandit.config.combinations import check_delay, check_together
 from fnbandit.config.fields import (
     AggregationName,
     AlgorithmName,
@@ -32,7 +33,7 @@ from fnbandit.config.fields import (
     settings,
 )
 from fnbandit.config.presets import PLAIN_SETTINGS, PRESET_FIELDS, preset_settings, tune
-from fnbandit.config.registry import check_delay, check_together, unknown
+from fnbandit.config.registry import unknown
 
 
 @settings

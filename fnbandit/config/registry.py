@@ -35,9 +35,8 @@ ASYNCHRONOUS_LINEAR = ("trigger", "messages", "exploration_global", "regularizat
 ASYNCHRONOUS = (*NETWORKS, *ASYNCHRONOUS_LINEAR, "weight", "first_iteration_only", "exploration_local", "use_global",
                 "use_local", "aggregate", "reward_unit", "staleness")  # fmt: skip
 NEURAL_FIELDS = (*NETWORKS, *MATRICES, "exploration_local")
-FEDIGW_FIELDS = (*NETWORKS, "training_subsample", "trigger", "participation", "messages", "aggregation",
-                 "server_momentum", "averagings", "reward_unit", "regularization", "statistics_dtype",
-                 "gap_weight")  # fmt: skip
+FEDIGW_FIELDS = (*NETWORKS, *AVERAGING, "federation", "trigger", "participation", "messages", "reward_unit",
+                 "regularization", "statistics_dtype", "gap_weight")  # fmt: skip
 LINEAR = ("exploration_global", "regularization", "statistics_dtype")
 
 ALGORITHMS = {
@@ -312,33 +311,6 @@ def check_name(kind: str, name: str) -> None:
     if not own and name not in KINDS[kind]:
         others = ["path/to/table.parquet", "path/to/table.csv"] if kind == "environment" else []
         raise ValueError(unknown(kind, name, [*KINDS[kind], *others, "package.module:Name"]))
-
-
-def check_together(
-    algorithm: str, trigger: str, diagonal: bool, participation: str, clock: str, federation: str
-) -> None:
-    """Raise a one-line ValueError on parts that cannot be combined."""
-    if federation == "gauss-newton" and diagonal:
-        raise ValueError("diagonal=True: federation=gauss-newton needs full matrices; federation=exact does not")
-    if participation == "availability" and clock == "none":
-        raise ValueError("participation='availability': needs a clock; clock='none' makes all agents available")
-    if algorithm == "fedigw" and trigger in ("logdet", "diagonal", "determinant", "budget"):
-        raise ValueError(f"trigger={trigger!r}: algorithm={algorithm} accepts always, period, geometric")
-    if algorithm not in ("fn-ucb-async", "fedlinucb"):
-        return
-    if trigger in ("diagonal", "budget"):
-        accepted = ", ".join(name for name in TRIGGERS if name not in ("diagonal", "budget"))
-        raise ValueError(f"trigger={trigger!r}: algorithm={algorithm} accepts {accepted}")
-    if diagonal:
-        raise ValueError(f"diagonal=True: algorithm={algorithm} needs full matrices")
-
-
-def check_delay(algorithm: str, clock: str, delay: int) -> None:
-    """Raise a one-line ValueError where rewards cannot be late: with simulated time, or without barriers."""
-    if delay and clock != "none":
-        raise ValueError(f"feedback_delay={delay}: clock={clock!r} accepts 0")
-    if delay and algorithm in ("fn-ucb-async", "fedlinucb"):
-        raise ValueError(f"feedback_delay={delay}: algorithm={algorithm} accepts 0")
 
 
 def without_effect(settings: dict[str, Any]) -> dict[str, str]:
