@@ -29,7 +29,7 @@ GROUPS = {
     "training": (
         "training_loss", "training_optimizer", "training_steps", "training_effort", "training_cap", "training_least",
         "training_rate", "training_schedule", "training_fade", "training_decay", "training_start",
-        "stop_training_after", "reward_unit",
+        "stop_training_after", "reward_unit", "federation", "training_sample", "newton_steps",
     ),
     "communication": (
         "trigger", "threshold", "period", "round_budget", "gap_growth", "largest_gap", "participation", "aggregation",
