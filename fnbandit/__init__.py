@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fnbandit.algorithms.base import Group, Scored
     from fnbandit.config import Config
     from fnbandit.environments.base import Block, Environment
+    from fnbandit.policy import Policy
     from fnbandit.runs import simulate
     from fnbandit.simulation.results import Communication, Result
     from fnbandit.storage.records import find_runs, read_run
@@ -35,6 +36,7 @@ HOOKS.update(
     save="fnbandit.storage.save:save",
     plot="workflows.reporting.plot:plot",
     plot_result="workflows.reporting.plot:plot_result",
+    repeat_policy="fnbandit.runs:repeat_policy",
 )
 HOMES = {
     "Block": "fnbandit.environments.base",
@@ -42,6 +44,7 @@ HOMES = {
     "Config": "fnbandit.config",
     "Environment": "fnbandit.environments.base",
     "Group": "fnbandit.algorithms.base",
+    "Policy": "fnbandit.policy",
     "Result": "fnbandit.simulation.results",
     "Scored": "fnbandit.algorithms.base",
     "Study": "workflows.execution.study",
@@ -58,6 +61,7 @@ __all__ = [
     "Config",
     "Environment",
     "Group",
+    "Policy",
     "Result",
     "Scored",
     "Study",

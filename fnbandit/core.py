@@ -4,6 +4,7 @@ N agents each face a contextual bandit. They share statistics and networks with 
 
     agent        one bandit player with its own stream of contexts; numbered 0 to N - 1
     iteration    every agent receives its contexts, pulls one arm and observes its reward; numbered 1 to T
+    delay        iterations between a decision and the reward from it; an algorithm then counts the rewards observed
     regret       h(best arm) - h(pulled arm), without noise
     round        agents upload, the server answers; it consists of one or more exchanges
     exchange     every participant sends one Upload, the server answers with a Download

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -24,8 +25,9 @@ from fnbandit.networks.features import TangentFeatures
 from fnbandit.numerics.device import one_thread, resolve_device
 from fnbandit.numerics.state import State, loading, on_host
 from fnbandit.planning.capacity import check_local
+from fnbandit.policy import Policy
 from fnbandit.simulation.clock import make_clock
-from fnbandit.simulation.loop import make_simulation
+from fnbandit.simulation.loop import Simulation, make_simulation
 from fnbandit.simulation.population import LocalPopulation
 from fnbandit.simulation.results import Result, collect
 from fnbandit.simulation.timeline import Timeline
@@ -208,6 +210,35 @@ class LocalRun(Run):
         super().__init__(config, *args, **more)
         self._groups = groups
         self.device = str(resolve_device(config.device))
+        self._finished: tuple[Simulation, LocalPopulation] | None = None
+
+    def policy(self, agent: int = 0) -> Policy:
+        """Return the policy of an agent at the end of the run; run to the end first unless that is done."""
+        if agent not in range(self.config.agents):
+            raise ValueError(f"agent={agent}: expected a number from 0 to {self.config.agents - 1}")
+        if self._finished is None:
+            for _ in self.segments():
+                pass
+        assert self._finished is not None
+        simulation, population = self._finished
+        with one_thread():
+            simulation.deliver()
+            facts, tensors = population.policy_parts(agent)
+        facts |= {
+            "algorithm": self.config.algorithm,
+            "environment": self.config.environment,
+            "agent": agent,
+            "iterations": self.config.horizon,
+            "arms": self.environment.arms,
+            "dim": self.environment.dim,
+        }
+        arrays = {name: values.detach().cpu().numpy() for name, values in tensors.items()}
+        table: Any = getattr(self.environment, "task", self.environment)
+        coding = getattr(table, "row_coding", None)
+        if coding is not None:
+            facts |= {"arm_names": list(table.arm_names), "coding": [coding.coding, bool(coding.is_unit)]}
+            arrays |= {"shift": coding.shift, "scale": coding.scale}
+        return Policy(facts, arrays)
 
     def segments(self) -> Iterator[Segment]:
         check_local(self.config, self.environment)
@@ -225,6 +256,7 @@ class LocalRun(Run):
                 if self._store and segment.is_boundary and segment.end < self.config.horizon and due.now():
                     agents, server = simulation.state()
                     self._save(segment.end, on_host(agents), on_host(server))
+            self._finished = simulation, population
 
 
 def simulate(
@@ -253,4 +285,10 @@ def simulate(
     else:
         run = load_hook("run_on_ray")(config, environment=environment)
     segments = load_hook("watch")(run.config, run.segments()) if progress else run.segments()
-    return collect(run.config, segments)
+    repeat = functools.partial(repeat_policy, run.config, environment=environment)
+    return replace(collect(run.config, segments), take_policy=run.policy if isinstance(run, LocalRun) else repeat)
+
+
+def repeat_policy(config: Config, agent: int, environment: Any = None) -> Policy:
+    """Return the policy of an agent at the end of a simulation, which is run for that."""
+    return LocalRun(config, environment=environment).policy(agent)

@@ -72,6 +72,8 @@ class AsynchronousGroup(AgentBatch, ABC):
     def __init__(
         self, config: Config, environment: Environment, agents: range, replica: VersionedReplica | None = None
     ) -> None:
+        if config.feedback_delay:
+            raise ValueError(f"feedback_delay={config.feedback_delay}: algorithm={config.algorithm} accepts 0")
         super().__init__(config, environment, agents)
         self.replica: VersionedReplica = replica or self.make_replica(config, environment, self.like)
         n, p = len(agents), self.replica.parameters

@@ -56,7 +56,7 @@ class AgentBatch:
     def memory(cls, config: Config, environment: Environment) -> Memory:
         """Return the bytes of an agent's history and contexts; subclasses add their own."""
         history = config.horizon * 3 * 8
-        stream = BLOCK * environment.arms * (environment.dim + 2) * 8
+        stream = BLOCK * environment.arms * (environment.dim + 2) * 8 * (2 if config.feedback_delay else 1)
         features = 4 * environment.arms * cls.parameter_count(config, environment) * precisions(config)[0]
         return Memory(history + stream + features)
 
@@ -64,6 +64,10 @@ class AgentBatch:
     def parameter_count(cls, config: Config, environment: Environment) -> int:
         """Return p, the length of a feature row."""
         return environment.dim
+
+    def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the facts and tensors of a `fnbandit.policy.Policy` of one agent of the batch, as it is now."""
+        raise ValueError(f"algorithm={self.config.algorithm!r}: its scores are no fixed formula, so it has no policy")
 
     def _cut_trace(self, start: int, end: int, alpha: Tensor) -> Trace:
         """Return iterations start + 1 to end with their alpha; raise ValueError where a score in them was NaN."""
@@ -82,8 +86,15 @@ class AgentBatch:
         )
 
 
+HISTORIES = ("arms", "rewards", "regret")
+"""Tensors with a column for every decision; all others that grow have one for every reward learned"""
+
+
 class Group(AgentBatch, ABC):
     """n agents in lock-step, at iteration `iteration`. A subclass is an algorithm.
+
+    Iterations count the rewards that agents have learned. Without a delay of the feedback these are the decisions; with
+    one, a decision is `delay` iterations ahead, and the first `delay` decisions are those of iterations below 1.
 
     It scores contexts (the arm with the best score is pulled) and learns from rewards:
 
@@ -96,8 +107,15 @@ class Group(AgentBatch, ABC):
 
     def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
         super().__init__(config, environment, agents)
-        self.iteration = 0
+        self.delay = config.feedback_delay
+        """Iterations between a decision and the one after which its reward is learned"""
+        self.iteration = -self.delay
+        """Number of rewards learned, minus those that decisions still wait for before the first one arrives"""
+        self.ahead = 0
+        """Difference between the iteration whose contexts are scored and the one that `scores` receives"""
         self.stream = Stream(environment, agents, self.dtype, self.device)
+        self.past = Stream(environment, agents, self.dtype, self.device) if self.delay else self.stream
+        """The stream of the contexts whose rewards arrive"""
         self.alpha_history = torch.zeros(config.horizon, dtype=torch.float64, device=self.device)
         """alpha of every iteration"""
 
@@ -123,7 +141,7 @@ class Group(AgentBatch, ABC):
         for name, axis in self.list_state().items():
             value = operator.attrgetter(name)(self)
             if isinstance(value, Tensor):
-                state[name] = self._cut_filled(value, axis, self.iteration).clone()
+                state[name] = self._cut_filled(name, value, axis).clone()
             else:
                 state |= {key: tensor.clone() for key, tensor in add_prefix(name, value.state()).items()}
         return state
@@ -134,22 +152,24 @@ class Group(AgentBatch, ABC):
         for name, axis in self.list_state().items():
             value = operator.attrgetter(name)(self)
             if isinstance(value, Tensor):
-                filled = self._cut_filled(value, axis, iteration)
+                filled = self._cut_filled(name, value, axis)
                 if filled.shape != state[name].shape:  # copy_ might broadcast it
                     raise ValueError(f"{name} has shape {tuple(state[name].shape)}, expected {tuple(filled.shape)}")
                 filled.copy_(state[name])
             else:
                 value.load(remove_prefix(name, state))
 
-    @staticmethod
-    def _cut_filled(tensor: Tensor, axis: int | None, iteration: int) -> Tensor:
-        return tensor if axis is None else tensor.narrow(axis, 0, iteration)
+    def _cut_filled(self, name: str, tensor: Tensor, axis: int | None) -> Tensor:
+        filled = self.iteration + self.delay if name in HISTORIES else max(0, self.iteration)
+        return tensor if axis is None else tensor.narrow(axis, 0, filled)
 
     def step(self) -> None:
         """Run one iteration: receive contexts, choose, query, learn (Alg. 1, lines 3-10)."""
-        t = self.iteration + 1
+        learned = self.iteration + 1
+        t = learned + self.delay
+        self.ahead = t - max(1, learned)
         contexts = self.stream.contexts(t)
-        scored = self.scores(t, contexts)
+        scored = self.scores(t - self.ahead, contexts)
         self._has_nan |= scored.values.isnan().any()
         arms = scored.values.argmax(dim=1)
         means = self.stream.means(t)
@@ -158,8 +178,13 @@ class Group(AgentBatch, ABC):
         self.arms[:, t - 1] = arms
         self.rewards[:, t - 1] = rewards
         self.regret[:, t - 1] = means.amax(dim=1) - chosen
-        self.iteration = t
-        self.learn(t, contexts, arms, rewards, scored.evidence)
+        self.iteration = learned
+        if self.delay:
+            if learned < 1:
+                return
+            contexts, arms = self.past.contexts(learned), self.arms[:, learned - 1]
+            rewards, scored = self.rewards[:, learned - 1], self.scores(learned, contexts)
+        self.learn(learned, contexts, arms, rewards, scored.evidence)
 
     def select_pulled(self, contexts: Tensor, arms: Tensor) -> Tensor:
         """Return values of the pulled arms: contexts or features [n, arms, d] -> [n, d], scores [n, arms] -> [n]."""
@@ -167,7 +192,10 @@ class Group(AgentBatch, ABC):
 
     @abstractmethod
     def scores(self, iteration: int, contexts: Tensor) -> Scored:
-        """Return the scores of contexts [n, arms, dim]; every agent pulls the arm with its highest."""
+        """Return the scores of contexts [n, arms, dim]; every agent pulls the arm with its highest.
+
+        Random draws are functions of iteration + `ahead`.
+        """
 
     @abstractmethod
     def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:
@@ -180,5 +208,5 @@ class Group(AgentBatch, ABC):
         return False
 
     def trace(self, start: int, end: int) -> Trace:
-        """Return iterations start + 1 to end; raise ValueError where a score in them was NaN."""
+        """Return decisions start + 1 to end; raise ValueError where a score in them was NaN."""
         return self._cut_trace(start, end, self.alpha_history[start:end])

@@ -15,7 +15,7 @@ class NeuralEpsilonGreedy(NetworkLearners):
 
     def scores(self, iteration: int, contexts: Tensor) -> Scored:
         arms = contexts.shape[1]
-        numbers = uniforms(self.config.seed, Purpose.EXPLORATION, self.agents, iteration, 1 + arms)
+        numbers = uniforms(self.config.seed, Purpose.EXPLORATION, self.agents, iteration + self.ahead, 1 + arms)
         draws = torch.from_numpy(numbers).to(self.like)
         explores = draws[:, :1] < self.config.epsilon
         return Scored(torch.where(explores, draws[:, 1:], self.predict(contexts)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -118,6 +118,7 @@ class FederatedGroup(Group):
         if known is not None:
             super().advance(min(limit, known))
             return self.iteration == known
+        super().advance(min(limit, 0))  # decisions before the first reward
         while self.iteration < limit:
             start = self.iteration
             measures = []
@@ -138,8 +139,13 @@ class FederatedGroup(Group):
             return
         self.epoch.start()
         for t in range(self.replica.last_round + 1, iteration + 1):
-            contexts = self.stream.contexts(t)
+            contexts = self.past.contexts(t)
             self.append(self.look(t, contexts), contexts, self.arms[:, t - 1], self.targets[:, t - 1])
+
+    def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        solution, inverse = self.epoch.posterior(index)
+        facts = {"global_scale": self._global_scale, "unit": 1.0, "rescales": self.replica.estimate.inflated}
+        return facts, {"solution": solution, "inverse": inverse}
 
     # Alg. 1, lines 14-18
 

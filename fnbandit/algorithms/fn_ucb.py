@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,9 @@ from fnbandit.networks.features import TangentFeatures
 from fnbandit.networks.network import Network
 from fnbandit.networks.training import estimate_training_memory
 from fnbandit.numerics.memory import Memory, precisions
+
+POLICY_ALPHAS = 1000
+"""Iterations after a run for which a policy has alpha; it keeps the last one"""
 
 
 class FNUCB(FederatedNetworkGroup):
@@ -83,7 +87,7 @@ class FNUCB(FederatedNetworkGroup):
     def scores(self, iteration: int, contexts: Tensor) -> Scored:
         """Return (1 - alpha) UCB^a + alpha UCB^b of every context, [n, arms]."""
         alpha = self.alpha(iteration)
-        self.alpha_history[iteration - 1] = alpha
+        self.alpha_history[iteration - 1 + self.ahead] = alpha
         evaluation = self.look(iteration, contexts)
         a = b = prediction = None
         # An alpha that is a tensor stays on its device: reading it would wait for the device.
@@ -156,6 +160,24 @@ class FNUCB(FederatedNetworkGroup):
         report = {"alpha": alpha} if alpha is not None and self._rule.numbers == 1 else {}
         upload = dataclasses.replace(upload, alpha=alpha, inverse=downdate, report=report | self.report())
         return self.add_first(upload)
+
+    def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        facts, tensors = super().policy_parts(index)
+        lift = self.replica.lift
+        assert isinstance(lift, TangentFeatures)
+        unit = float(self._unit[index, 0]) if isinstance(self._unit, Tensor) else self._unit
+        facts |= {"network": lift.network.form, "unit": unit, "global_scale": self._global_scale * unit}
+        tensors["features_at"] = lift.theta_0
+        if not self.config.use_global:
+            del tensors["solution"], tensors["inverse"]
+        if self.config.use_local:
+            theta = self.replica.theta if self.config.aggregate else self.theta[index]
+            assert theta is not None and self.replica.inverses is not None
+            facts["local_scale"] = self._local_scale * unit
+            coming = range(self.iteration + 1, self.iteration + 2 + POLICY_ALPHAS)
+            alphas = torch.tensor([float(self.alpha(t)) for t in coming], dtype=torch.float64)
+            tensors |= {"theta": theta, "local": self.replica.inverses.parts, "alphas": alphas}
+        return facts, tensors
 
     @classmethod
     def parameter_count(cls, config: Config, environment: Environment) -> int:

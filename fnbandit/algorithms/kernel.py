@@ -51,13 +51,14 @@ class KernelGroup(Group):
 
     def load(self, iteration: int, state: State) -> None:
         super().load(iteration, state)
-        factor, start = state["_factor"].to(self.like), iteration // FACTOR_BLOCK * FACTOR_BLOCK
+        count = max(0, iteration)
+        factor, start = state["_factor"].to(self.like), count // FACTOR_BLOCK * FACTOR_BLOCK
         self._contiguous = factor[:, :start, :start].mT.contiguous().mT
         self._rows = factor.new_zeros(len(factor), FACTOR_BLOCK, start + FACTOR_BLOCK)
-        self._rows[:, : iteration - start, :iteration] = factor[:, start:]
+        self._rows[:, : count - start, :count] = factor[:, start:]
 
     def state(self) -> State:
-        return super().state() | {"_factor": self._factor(self.iteration)}
+        return super().state() | {"_factor": self._factor(max(0, self.iteration))}
 
     def _factor(self, count: int) -> Tensor:
         """Return C after `count` iterations, [n, count, count]."""
@@ -124,4 +125,4 @@ class KernelTS(KernelGroup):
 
     def spread(self, iteration: int, contexts: Tensor, cross: Tensor) -> Tensor:
         covariance = kernel(contexts, contexts) - multiply(cross.mT, cross)
-        return joint_sample(covariance, self._normals.at(iteration))
+        return joint_sample(covariance, self._normals.at(iteration + self.ahead))

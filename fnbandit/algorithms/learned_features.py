@@ -101,6 +101,19 @@ class FNExact(FederatedNetworkGroup):
     def complete(self, upload: Upload) -> Upload:
         return self.add_first(replace(upload, report=self.report()))
 
+    def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the parts of the policy: <g, center + delta> and the bonus, in the unit of the rewards."""
+        facts, tensors = super().policy_parts(index)
+        keeps, center = facts.pop("rescales"), self.features.center
+        facts |= {
+            "network": self._network.form,
+            "uses_last_layer": not self.uses_whole_gradient,
+            "reward_unit": float(self.replica.unit),
+            "keeps_solution": keeps,
+        }
+        solution = center if keeps else center + tensors["solution"]
+        return facts, tensors | {"solution": solution, "features_at": self.features.theta}
+
     @classmethod
     def parameter_count(cls, config: Config, environment: Environment) -> int:
         like = torch.empty(0)

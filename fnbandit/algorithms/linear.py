@@ -47,6 +47,11 @@ class LinearGroup(Group):
         self._covariance.absorb(row)
         self._moments += rewards[:, None, None] * row
 
+    def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        solved = self._covariance.subset(slice(index, index + 1))
+        solution = solved.solve(self._moments[index : index + 1])[0, 0]
+        return {"global_scale": self._scale}, {"solution": solution, "inverse": solved.inverse[0]}
+
     @classmethod
     def memory(cls, config: Config, environment: Environment) -> Memory:
         return super().memory(config, environment) + Memory(environment.dim**2 * precisions(config)[0])
@@ -69,5 +74,8 @@ class LinearTS(LinearGroup):
         super().__init__(config, environment, agents, replica)
         self._normals = Normals(config.seed, agents, environment.arms, self.like)
 
+    def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        return Group.policy_parts(self, index)
+
     def spread(self, iteration: int, contexts: Tensor, solved: Tensor) -> Tensor:
-        return joint_sample(multiply(solved, contexts.mT), self._normals.at(iteration))
+        return joint_sample(multiply(solved, contexts.mT), self._normals.at(iteration + self.ahead))

@@ -61,6 +61,11 @@ class NetworkLearners(Group):
             self._caution = self._caution * (1 - diverged / 2)
             self._last_trained = iteration
 
+    def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the parts of the greedy policy: the network's predictions."""
+        theta = self.theta[index if self._learners > 1 else 0]
+        return {"network": self.network.form}, {"theta": theta, "features_at": theta}
+
     @classmethod
     def parameter_count(cls, config: Config, environment: Environment) -> int:
         return Network(config, environment.dim).parameter_count
@@ -106,6 +111,12 @@ class NeuralUCB(NetworkLearners):
         self._covariance.absorb_rows(rows)
         super().learn(iteration, contexts, arms, rewards, evidence)
 
+    def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        facts, tensors = super().policy_parts(index)
+        learner = index if self._learners > 1 else 0
+        inverse = self._covariance.inverse[learner : learner + 1]
+        return facts | {"local_scale": self._scale, "local_learns": True}, tensors | {"local": inverse}
+
     @classmethod
     def memory(cls, config: Config, environment: Environment) -> Memory:
         numbers = matrices(config).numbers(cls.parameter_count(config, environment))
@@ -119,8 +130,11 @@ class NeuralTS(NeuralUCB):
         super().__init__(config, environment, agents, replica)
         self._normals = Normals(config.seed, agents, environment.arms, self.like)
 
+    def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        return Group.policy_parts(self, index)
+
     def bonus(self, iteration: int, deviation: Tensor) -> Tensor:
-        return deviation * self._normals.at(iteration)
+        return deviation * self._normals.at(iteration + self.ahead)
 
 
 class PooledNeuralUCB(NeuralUCB):

@@ -15,7 +15,8 @@ class RandomArms(Group):
     """n agents that learn nothing."""
 
     def scores(self, iteration: int, contexts: Tensor) -> Scored:
-        draws = uniforms(self.config.seed, Purpose.EXPLORATION, self.agents, iteration, contexts.shape[1])
+        t, arms = iteration + self.ahead, contexts.shape[1]
+        draws = uniforms(self.config.seed, Purpose.EXPLORATION, self.agents, t, arms)
         return Scored(torch.from_numpy(draws).to(self.like))
 
     def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:

@@ -8,13 +8,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from fnbandit.config.combinations import check_delay, check_together
 from fnbandit.config.fields import (
     AggregationName,
     AlgorithmName,
     ClockName,
     Count,
+    DriftName,
     EnvironmentName,
     FederationName,
+    HeterogeneityName,
     MessagesName,
     Natural,
     NotNegative,
@@ -30,7 +33,7 @@ from fnbandit.config.fields import (
     settings,
 )
 from fnbandit.config.presets import PLAIN_SETTINGS, PRESET_FIELDS, preset_settings, tune
-from fnbandit.config.registry import check_together, unknown
+from fnbandit.config.registry import unknown
 
 
 @settings
@@ -53,9 +56,9 @@ class Config:
     seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
     """Seed of the task, the contexts, the noise and theta_0."""
     arms: Annotated[int, Field(ge=2)] = 4
-    """K, contexts per agent and iteration (reward functions only; a table has one per class)."""
+    """K, contexts per agent and iteration (reward functions only; a table has one per class or reward)."""
     dim: Count = 10
-    """d, the dimension of a context (reward functions only; a table has features times classes)."""
+    """d, the dimension of a context (reward functions only; a table has the dimension of its coding)."""
     noise: NotNegative = 0.01
     """Standard deviation of the Gaussian noise of rewards (tables have none)."""
     network: Literal["standard", "ntk"] = "standard"
@@ -97,6 +100,10 @@ class Config:
     """Iterations between rounds with trigger=period."""
     round_budget: Count = 50
     """R, the largest number of rounds over the horizon with trigger=budget."""
+    gap_growth: Annotated[float, Field(gt=1, allow_inf_nan=False)] = 2.0
+    """Growth of trigger=geometric: (gap_growth - 1) (t + 1) iterations lie between a round after t and the next."""
+    largest_gap: Count = 4096
+    """Largest number of iterations between two rounds with trigger=geometric."""
     async_gain: Positive = 1.0
     """gamma of trigger=determinant: communicate when det(V + new rows) > (1 + gamma) det V."""
     participation: ParticipationName = "all"
@@ -182,8 +189,31 @@ class Config:
     standardization: Literal["auto", "paper", "columns", "none"] = "auto"
     """Scaling of a table's features: columns: columns to zero mean and unit variance; paper: rows to unit length first,
     then columns; none; auto: paper for the two shipped tables, columns for a table given by its path."""
+    coding: Literal["disjoint", "one-hot"] = "disjoint"
+    """How an arm enters the context of a table's row x: disjoint: x in block k of K; one-hot: [x, e_k]."""
+    price: NotNegative = 0.0
+    """Reward tables with costs: the reward is lower by price times the arm's cost over the largest cost."""
+    domain_column: str = "domain"
+    """Column of a table given by its path that names every row's domain, which is no feature."""
     wheel_delta: Share = 0.95
     """environment=wheel: radius of the inner disc, in which the first arm is the best."""
+    heterogeneity: HeterogeneityName = "none"
+    """Difference between agents: none, clusters (agent i has the task of group i mod groups), personal (a share of
+    every agent's rewards is its own), domain (rows of one domain of a table)."""
+    groups: Count = 3
+    """Groups of heterogeneity=clusters; the first has the task itself."""
+    personal_share: Share = 0.3
+    """rho of heterogeneity=personal: h_i = (1 - rho) h + rho h'_i, with h'_i of agent i alone."""
+    drift: DriftName = "none"
+    """Change of the task with time: none, rotate (drift_rate radians per iteration), switch (another task after
+    T/2)."""
+    drift_rate: Positive = 0.001
+    """Radians per iteration of drift=rotate."""
+    feedback_delay: Natural = 0
+    """Iterations between a decision and the one after which its reward is learned; 0: the same."""
+    gap_weight: Positive = 7000.0
+    """gamma of algorithm=fedigw: an arm with a predicted gap to the best of K arms has probability
+    1 / (K + gamma gap)."""
     epsilon: Share = 0.05
     """algorithm=neural-epsilon-greedy: probability of a random arm."""
     clock: ClockName = "none"
@@ -232,6 +262,7 @@ class Config:
             raise ValueError(f"width={self.width!r}: network=ntk needs an even width")
         if not (self.use_global or self.use_local):
             raise ValueError("use_global=False, use_local=False: at least one must be True")
+        check_delay(self.algorithm, self.clock, self.feedback_delay)
         check_together(self.algorithm, self.trigger, self.diagonal, self.participation, self.clock, self.federation)
         return self
 

@@ -40,6 +40,8 @@ MessagesName = Annotated[str, _check_named("messages")]
 ClockName = Annotated[str, _check_named("clock")]
 StalenessName = Annotated[str, _check_named("staleness")]
 ParticipationName = Annotated[str, _check_named("participation")]
+HeterogeneityName = Annotated[str, _check_named("heterogeneity")]
+DriftName = Annotated[str, _check_named("drift")]
 
 T = TypeVar("T")
 
@@ -71,6 +73,8 @@ def one_line(error: pydantic.ValidationError, kind: type) -> str:
     hints = get_type_hints(kind, include_extras=True)
     if name not in hints:
         return unknown("field", name, hints)
+    if first["type"].startswith("missing"):
+        return f"{name}: is missing; expected {list_accepted(hints[name])}"
     return refusal(name, value, hints[name])
 
 

@@ -72,18 +72,19 @@ def preset_settings(name: str, environment: str, algorithm: str | None = None) -
         return settings | EXACT_SETTINGS
     if name == "tuned":
         return settings
-    table = _is_classification(environment)
+    table = _has_table(environment)
     own = paper(table, algorithm) if name == "paper" else theory()
     return settings | PLAIN_SETTINGS | own | _own_trigger(algorithm)
 
 
-def _is_classification(environment: str) -> bool:
-    return environment in ("shuttle", "magic") or is_table(environment)
+def _has_table(environment: str) -> bool:
+    return environment in ("shuttle", "magic", "routing") or is_table(environment)
 
 
 def _own_trigger(algorithm: str) -> dict[str, Any]:
-    """Return the published trigger of an algorithm, if it has one: Wang et al. 2019, He et al. 2022."""
-    triggers = {"dislinucb": "logdet", "fn-ucb-async": "determinant", "fedlinucb": "determinant"}
+    """Return the published trigger of an algorithm, if it has one: Wang et al. 2019, He et al. 2022, Li et al. 2023."""
+    triggers = {"dislinucb": "logdet", "fn-ucb-async": "determinant", "fedlinucb": "determinant",
+                "fedigw": "geometric"}  # fmt: skip
     return {"trigger": triggers[algorithm]} if algorithm in triggers else {}
 
 
@@ -98,9 +99,13 @@ def tune(environment: str, algorithm: str, hidden_layers: int) -> dict[str, Any]
     if algorithm == "fn-exact":
         settings |= EXACT_SETTINGS
     rate = 0.03
-    if _is_classification(environment):
+    if _has_table(environment):
         settings |= {"regularization": 1.0, "ramp": 100, "training_fade": 0.0}
         rate = 0.01
+    is_linear = algorithm.startswith(("linear", "dislinucb", "fedlinucb"))
+    if environment == "routing":
+        # A linear model of [x, e_k] has one constant per arm and cannot depend on the question.
+        settings |= {"agents": 14, "heterogeneity": "domain", "coding": "disjoint" if is_linear else "one-hot"}
     if algorithm.startswith(("linear", "kernel", "dislinucb", "fedlinucb")):
         settings["regularization"] = 1.0
     # At the rate that suits one hidden layer, units of deeper networks become inactive.

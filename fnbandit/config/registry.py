@@ -10,26 +10,12 @@ import difflib
 import importlib
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fnbandit.config.part import Part
+from fnbandit.config.worlds import DRIFTS, ENVIRONMENTS, FUNCTION, HETEROGENEITIES, OWN_TABLE
 from fnbandit.errors import USER_MODULES, call_user_code
-
-
-@dataclass(frozen=True)
-class Part:
-    """One choice for a field of Config in `KINDS`."""
-
-    path: str
-    """Import path of its class: "package.module:Class\""""
-    title: str
-    """Name in figures"""
-    summary: str
-    """Description in one line"""
-    fields: tuple[str, ...] = ()
-    """Config fields that this part reads, but not every part of its kind"""
-
 
 TRAINING = ("training_optimizer", "training_loss", "training_steps", "training_rate", "training_schedule",
             "training_fade", "training_decay", "training_start", "stop_training_after")  # fmt: skip
@@ -49,6 +35,8 @@ ASYNCHRONOUS_LINEAR = ("trigger", "messages", "exploration_global", "regularizat
 ASYNCHRONOUS = (*NETWORKS, *ASYNCHRONOUS_LINEAR, "weight", "first_iteration_only", "exploration_local", "use_global",
                 "use_local", "aggregate", "reward_unit", "staleness")  # fmt: skip
 NEURAL_FIELDS = (*NETWORKS, *MATRICES, "exploration_local")
+FEDIGW_FIELDS = (*NETWORKS, *AVERAGING, "federation", "trigger", "participation", "messages", "reward_unit",
+                 "regularization", "statistics_dtype", "gap_weight")  # fmt: skip
 LINEAR = ("exploration_global", "regularization", "statistics_dtype")
 
 ALGORITHMS = {
@@ -113,28 +101,15 @@ ALGORITHMS = {
         "fnbandit.algorithms.neural:PooledNeuralUCB", "pooled Neural UCB",
         "Neural UCB on the raw data of all agents: an upper bound for federation", NEURAL_FIELDS,
     ),
+    "fedigw": Part(
+        "fnbandit.algorithms.fedigw:FedIGW", "FedIGW",
+        "inverse gap weighting by an averaged network (Li et al. 2023): agents send networks only", FEDIGW_FIELDS,
+    ),
     "random": Part(
         "fnbandit.algorithms.uniform:RandomArms", "random",
         "a random arm in every iteration: the baseline for all learners", ("statistics_dtype",),
     ),
 }  # fmt: skip
-
-FUNCTION = ("arms", "dim", "noise")
-ENVIRONMENTS = {
-    "cosine": Part("fnbandit.environments.functions:cosine", "cosine", "h(x) = cos(3 <a, x>) on the unit sphere",
-                   FUNCTION),
-    "square": Part("fnbandit.environments.functions:square", "square", "h(x) = 10 <a, x>^2 on the unit sphere",
-                   FUNCTION),
-    "shuttle": Part("fnbandit.environments.tables:load_shipped", "shuttle",
-                    "UCI Statlog (Shuttle): 58,000 rows, 9 features, 7 classes", ("standardization",)),
-    "magic": Part("fnbandit.environments.tables:load_shipped", "magic",
-                  "UCI MAGIC Gamma Telescope: 19,020 rows, 10 features, 2 classes", ("standardization",)),
-    "wheel": Part("fnbandit.environments.wheel:Wheel", "wheel",
-                  "the wheel bandit (Riquelme et al. 2018): 5 arms, a rare region where one of them has a high reward",
-                  ("wheel_delta", "noise")),
-}  # fmt: skip
-OWN_TABLE = Part("fnbandit.environments.tables:load_user_table", "table", "a classification table (.parquet or .csv)",
-                 ("label", "standardization"))  # fmt: skip
 
 SPARSE_ROUNDS = ("training_subsample",)
 """Fields that have an effect only where epochs have several iterations"""
@@ -149,6 +124,8 @@ TRIGGERS = {
     "always": Part("fnbandit.federation.triggers:Always", "always communicating", "a round in every iteration"),
     "period": Part("fnbandit.federation.triggers:Period", "", "a round every `period` iterations",
                    ("period", *SPARSE_ROUNDS)),
+    "geometric": Part("fnbandit.federation.triggers:Geometric", "growing gaps",
+                      "rounds at gaps that grow with the iterations", ("gap_growth", "largest_gap", *SPARSE_ROUNDS)),
     "budget": Part("fnbandit.federation.triggers:Budget", "budget", "at most `round_budget` rounds, by log det gain",
                    ("round_budget", *SPARSE_ROUNDS)),
 }  # fmt: skip
@@ -243,6 +220,8 @@ KINDS: dict[str, dict[str, Part]] = {
     "clock": CLOCKS,
     "staleness": STALENESS,
     "participation": PARTICIPATIONS,
+    "heterogeneity": HETEROGENEITIES,
+    "drift": DRIFTS,
 }
 """Fields of Config that name a part, and the parts that they accept."""
 
@@ -333,23 +312,6 @@ def check_name(kind: str, name: str) -> None:
     if not own and name not in KINDS[kind]:
         others = ["path/to/table.parquet", "path/to/table.csv"] if kind == "environment" else []
         raise ValueError(unknown(kind, name, [*KINDS[kind], *others, "package.module:Name"]))
-
-
-def check_together(
-    algorithm: str, trigger: str, diagonal: bool, participation: str, clock: str, federation: str
-) -> None:
-    """Raise a one-line ValueError on parts that cannot be combined."""
-    if federation == "gauss-newton" and diagonal:
-        raise ValueError("diagonal=True: federation=gauss-newton needs full matrices; federation=exact does not")
-    if participation == "availability" and clock == "none":
-        raise ValueError("participation='availability': needs a clock; clock='none' makes all agents available")
-    if algorithm not in ("fn-ucb-async", "fedlinucb"):
-        return
-    if trigger in ("diagonal", "budget"):
-        accepted = ", ".join(name for name in TRIGGERS if name not in ("diagonal", "budget"))
-        raise ValueError(f"trigger={trigger!r}: algorithm={algorithm} accepts {accepted}")
-    if diagonal:
-        raise ValueError(f"diagonal=True: algorithm={algorithm} needs full matrices")
 
 
 def without_effect(settings: dict[str, Any]) -> dict[str, str]:

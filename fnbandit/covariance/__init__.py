@@ -56,6 +56,11 @@ class Covariance(Protocol):
         """Return some of the covariances, for reading only."""
         ...
 
+    @property
+    def inverse(self) -> Tensor:
+        """V^-1 [c, p, p], or its diagonal [c, p]; a copy."""
+        ...
+
     def state(self) -> State:
         """Return all that `load` needs to continue with the same bits; every tensor's first dimension is c."""
         ...
@@ -135,6 +140,10 @@ class Epoch(Protocol):
         """Return B_new [n, p] (Alg. 1, line 9) for the epoch's rewards [n, k]."""
         ...
 
+    def posterior(self, index: int) -> tuple[Tensor, Tensor]:
+        """Return theta-bar [p] and V-bar^-1, [p, p] or its diagonal [p], of one of the n agents."""
+        ...
+
 
 class Estimate(Protocol):
     """V_last = lambda I + W_sync and B_sync: the part of UCB^a that all agents share."""
@@ -212,6 +221,11 @@ class LocalInverses(Protocol):
 
     def deviation(self, x: Tensor) -> Tensor:
         """Return the norm in UCB^b of features x [n, k, p] -> [n, k] (Alg. 1, line 6; Sec. 3.4)."""
+        ...
+
+    @property
+    def parts(self) -> Tensor:
+        """The matrices [m, p, p], or their diagonals [m, p], whose norms' mean `deviation` returns."""
         ...
 
     def state(self) -> State: ...

@@ -117,6 +117,10 @@ class DiagonalEpoch:
         self._moments += rewards[:, None] * chosen
         self.length += 1
 
+    def posterior(self, index: int) -> tuple[Tensor, Tensor]:
+        covariance = self._shared.covariance.diagonal[0] + self._squares[index]
+        return (self._shared.sum_of_moments + self._moments[index]) / covariance, 1 / covariance
+
     def gain(self) -> Tensor:
         """Return the sum of log((V_jj + squares_j) / (V_jj + carried_j)) over j, [n]."""
         new = self._squares - self._carried
@@ -226,6 +230,10 @@ class MeanDiagonalInverse:
         parts = chunks(len(x), x[0].numel(), x)
         return torch.cat([(x[chunk] * self._mean).mul_(x[chunk]).sum(-1) for chunk in parts]).sqrt_()
 
+    @property
+    def parts(self) -> Tensor:
+        return self._mean[None]
+
     def state(self) -> State:
         return {"mean": self._mean}
 
@@ -259,6 +267,10 @@ class AllDiagonalInverses:
         """Return the mean over agents of ||x||_{V_local^-1}."""
         squares = multiply(x * x, self._inverses.mT.expand(len(x), -1, -1))
         return squares.sqrt_().mean(-1)
+
+    @property
+    def parts(self) -> Tensor:
+        return self._inverses
 
     def state(self) -> State:
         return {"inverses": self._inverses}

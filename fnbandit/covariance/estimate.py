@@ -17,7 +17,7 @@ from torch import Tensor
 from fnbandit.core import Rows, Triangle
 from fnbandit.covariance.full import Full, compute_downdate
 from fnbandit.covariance.gram import gram_triangle, invert, pack_triangle, sum_of_sample, sum_of_squares, symmetric
-from fnbandit.numerics.products import chunks, is_small, multiply
+from fnbandit.numerics.products import chunks, downdate, is_small, multiply
 from fnbandit.numerics.state import State
 from fnbandit.numerics.tree import LEAF, TreeSum
 
@@ -148,6 +148,16 @@ class FullEpoch:
             z = z - multiply(own_u[:, None], self._z[:, :row]).squeeze(1)
         self._z[:, row] = z / root[:, None]
         self._latest = None
+
+    def posterior(self, index: int) -> tuple[Tensor, Tensor]:
+        if self._latest is not None:
+            self._make_row(*self._latest)
+        rows, coefficients = self._z[index : index + 1, : self._rows], self._coefficients[index : index + 1]
+        solution, inverse = self._shared.solution, self._shared.covariance.inverse
+        if self._rows:
+            solution = solution + multiply(coefficients[:, None, : self._rows], rows)[0, 0]
+            downdate(inverse, rows)
+        return solution, inverse[0]
 
     def gain(self) -> Tensor:
         return self._gains[:, self._rows - 1]

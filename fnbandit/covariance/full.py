@@ -261,6 +261,10 @@ class MeanInverse:
         """Return ||x||_{V_sync,NN^-1}."""
         return self._mean.quadratic(x).clamp_(min=0).sqrt_()
 
+    @property
+    def parts(self) -> Tensor:
+        return self._mean.inverse
+
     def state(self) -> State:
         return self._mean.state()
 
@@ -295,6 +299,10 @@ class AllInverses:
         """Return the mean over agents of ||x||_{V_local^-1}."""
         norms = [(multiply(x, inverse.expand(len(x), -1, -1)) * x).sum(-1) for inverse in self._inverses]
         return torch.stack(norms, dim=-1).clamp_(min=0).sqrt_().mean(-1)
+
+    @property
+    def parts(self) -> Tensor:
+        return self._inverses
 
     def state(self) -> State:
         return {"inverses": self._inverses}

@@ -1,4 +1,4 @@
-"""Sources of contexts and rewards: the protocol, reward functions, classification tables, the wheel."""
+"""Sources of contexts and rewards: the protocol, reward functions, tables, the wheel, differing and drifting tasks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fnbandit.config import Config
 from fnbandit.config.registry import ENVIRONMENTS, is_table, resolve_part
 from fnbandit.environments.base import Block, Environment, Stream
 from fnbandit.environments.functions import FunctionEnvironment
+from fnbandit.environments.worlds import make_world
 from fnbandit.errors import call_user_code
 
 __all__ = ["Block", "Environment", "FunctionEnvironment", "Stream", "as_environment", "make_environment"]
@@ -17,7 +18,7 @@ def make_environment(config: Config) -> Environment:
     """Return the environment that `config.environment` names."""
     found = resolve_part("environment", config.environment)
     if config.environment in ENVIRONMENTS or is_table(config.environment):
-        return found(config)
+        return make_world(config, found(config))
     return as_environment(config, found)
 
 
@@ -34,7 +35,7 @@ def as_environment(config: Config, own: Any) -> Environment:
             raise ValueError(
                 f"environment={config.environment!r}: has no {missing[0]!r}; expected arms, dim, block, domain"
             )
-        return own
+        return make_world(config, own)
     if not callable(own):
         raise ValueError(f"environment={own!r}: is neither an environment nor a function")
-    return FunctionEnvironment(config, own)
+    return make_world(config, FunctionEnvironment(config, own))

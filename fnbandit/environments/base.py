@@ -26,7 +26,10 @@ class Block:
 class Environment(Protocol):
     """A task: contexts, mean rewards and noise.
 
-    The theory's nu needs another attribute, `noise_bound`: a number R for which the noise is R-sub-Gaussian.
+    Three more attributes are optional. The theory's nu needs `noise_bound`: a number R for which the noise is
+    R-sub-Gaussian. Agents that differ and drift need either `rewards`, a method that returns h of contexts
+    [rows, dim] -> [rows] and that holds for rotated contexts too, or `codes_arms = True` where contexts tell arms
+    apart, so that arms may exchange their rewards.
     """
 
     arms: int

@@ -51,12 +51,12 @@ class FunctionEnvironment:
         self._config = config
         self._function = function
         check_contexts(self.arms, self.dim)
-        self._means(on_sphere(generator(config.seed, Purpose.DOMAIN), 2, config.dim))
+        self.rewards(on_sphere(generator(config.seed, Purpose.DOMAIN), 2, config.dim))
 
     def block(self, agent: int, index: int) -> Block:
         seed = self._config.seed
         contexts = on_sphere(generator(seed, Purpose.CONTEXTS, agent, index), BLOCK, self.arms, self.dim)
-        means = self._means(contexts.reshape(-1, self.dim)).reshape(BLOCK, self.arms)
+        means = self.rewards(contexts.reshape(-1, self.dim)).reshape(BLOCK, self.arms)
         with np.errstate(over="ignore"):
             noise = self._config.noise * generator(seed, Purpose.NOISE, agent, index).standard_normal(BLOCK)
         return Block(contexts, means, noise)
@@ -64,7 +64,7 @@ class FunctionEnvironment:
     def domain(self, count: int) -> np.ndarray:
         return on_sphere(generator(self._config.seed, Purpose.DOMAIN), count, self.dim)
 
-    def _means(self, x: np.ndarray) -> np.ndarray:
+    def rewards(self, x: np.ndarray) -> np.ndarray:
         """Return h of rows x, checked: a user's function may return anything, and may try to change x."""
         part = f"environment={self._config.environment!r}"
         x = x.view()

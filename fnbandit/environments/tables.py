@@ -3,76 +3,75 @@
 from __future__ import annotations
 
 import functools
-import hashlib
+from dataclasses import dataclass, replace
 from importlib import resources
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 
 from fnbandit.config import Config
 from fnbandit.environments.base import Block
+from fnbandit.environments.table_files import parse_table, read_domains, read_numbers
+from fnbandit.numerics.coding import CODINGS, RowCoding, code_arms, unit_rows
 from fnbandit.numerics.memory import check_contexts
 from fnbandit.numerics.randomness import BLOCK, Purpose, generator
 
 
+@dataclass(frozen=True)
+class TableData:
+    """The content of a table: features and the rewards of all arms of every row."""
+
+    features: np.ndarray
+    """[rows, features], standardised"""
+    rewards: np.ndarray
+    """[rows, arms]"""
+    scaling: Scaling
+    """How the features were standardised"""
+    domains: tuple[np.ndarray, tuple[str, ...]] | None = None
+    """Number of every row's domain, [rows], and the domains' names; None without a column of domains"""
+    arm_names: tuple[str, ...] = ()
+    """Names of the arms, where the table has them"""
+    costs: np.ndarray | None = None
+    """Costs of every row's arms, [rows, arms]; None where the table has none"""
+
+    def charge(self, price: float) -> TableData:
+        """Return the data with rewards minus price times cost / largest cost."""
+        if not price or self.costs is None or not self.costs.max():
+            return self
+        return replace(self, rewards=self.rewards - price * self.costs / self.costs.max())
+
+
 def load_shipped(config: Config) -> TableEnvironment:
     """Return the environment of one of the paper's two tables."""
-    data = (resources.files("fnbandit") / "data" / f"{config.environment}.parquet").read_bytes()
+    name = f"{config.environment}.parquet"
     return TableEnvironment(
-        config, *prepare_table(data, f"{config.environment}.parquet", "class", resolve_standardization(config, "paper"))
+        config, prepare_classes(read_shipped(name), name, "class", resolve_standardization(config, "paper"), None)
     )
 
 
-def load_user_table(config: Config) -> TableEnvironment:
-    """Return the environment of a user's table: the column `config.label` is the class, the others are features."""
-    data = read_bytes(Path(config.environment), config.environment)
-    made = TableEnvironment(
-        config, *prepare_table(data, config.environment, config.label, resolve_standardization(config, "columns"))
-    )
-    made.digest = hashlib.sha256(data).hexdigest()
-    return made
+def read_shipped(name: str) -> bytes:
+    """Return the content of a table that the package contains."""
+    return (resources.files("fnbandit") / "data" / name).read_bytes()
 
 
-def read_bytes(path: Path, name: str) -> bytes:
-    """Return the content of a user's table."""
-    if not path.is_file():
-        raise ValueError(f"environment={name!r}: no such file; expected a .parquet or .csv table")
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"environment={name!r}: cannot be read ({error.strerror})") from None
+def load_table(data: bytes, name: str, label: str, domain_column: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return features [rows, features] and classes [rows], numbered in sorted order.
 
-
-def load_table(data: bytes, name: str, label: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return features [rows, features] and classes [rows], numbered in sorted order; errors call the table `name`."""
-    kind = name.rpartition(".")[2]
-    source = pa.BufferReader(data)
-    try:
-        table = pyarrow.csv.read_csv(source) if kind == "csv" else pyarrow.parquet.read_table(source)
-        names = table.column_names  # raises unless names are UTF-8
-    except (pa.ArrowException, OSError, ValueError) as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise ValueError(f"environment={name!r}: cannot be read as {kind} ({reason})") from None
+    A column of domains is no feature. Errors call the table `name`.
+    """
+    table = parse_table(data, name)
+    names = table.column_names
     count = names.count(label)
     if count != 1:
         fault = f"{name} has {count} such columns" if count else f"{name} has no such column"
         raise ValueError(f"label={label!r}: {fault}; it has {', '.join(map(repr, names))}")
     classes = class_numbers(table[label], name, label)
-    columns = table.drop_columns([label])
-    if not columns.num_columns:
+    columns = [column for column in names if column not in (label, domain_column)]
+    if not columns:
         raise ValueError(f"environment={name!r}: has no column besides the label; expected numeric features")
-    for column_name, column in zip(columns.column_names, columns.columns, strict=True):
-        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-            raise ValueError(f"environment={name!r}: column {column_name!r} is {column.type}; expected numbers")
-    features = np.column_stack([column.to_numpy().astype(np.float64) for column in columns.columns])
-    if not np.isfinite(features).all():
-        bad = columns.column_names[int(np.argmin(np.isfinite(features).all(axis=0)))]
-        raise ValueError(f"environment={name!r}: column {bad!r} has NaN, empty or infinite values; expected numbers")
-    return features, classes
+    return read_numbers(table.select(columns), name), classes
 
 
 NO_CLASS = ("", "nan", "null", "na", "n/a", "#n/a")
@@ -108,12 +107,6 @@ def class_numbers(labels: pa.ChunkedArray, name: str, label: str) -> np.ndarray:
     return pc.index_in(labels, value_set=classes).to_numpy()
 
 
-def unit_rows(features: np.ndarray) -> np.ndarray:
-    """Return rows scaled to unit length (rows of zeros unchanged)."""
-    length = np.linalg.norm(features, axis=1, keepdims=True)
-    return features / np.where(length == 0, 1, length)
-
-
 def standard_columns(features: np.ndarray) -> np.ndarray:
     """Return columns scaled to zero mean and unit variance (constant columns to 0).
 
@@ -132,63 +125,120 @@ STANDARDIZATIONS = {
 }
 
 
+class Scaling(NamedTuple):
+    """A standardization as a function of single rows: (x - shift) / scale, of unit length before if `is_unit`."""
+
+    is_unit: bool
+    shift: np.ndarray
+    """[features]"""
+    scale: np.ndarray
+    """[features]"""
+
+
+def measure_scaling(standardization: str, features: np.ndarray) -> Scaling:
+    """Return the scaling that a standardization applies to a table's features."""
+    count = features.shape[1]
+    if standardization == "none":
+        return Scaling(False, np.zeros(count), np.ones(count))
+    is_unit = standardization == "paper"
+    columns = unit_rows(features) if is_unit else features
+    largest = np.abs(columns).max(axis=0)
+    divided = columns / np.where(largest == 0, 1, largest)
+    deviation = divided.std(axis=0)
+    return Scaling(is_unit, divided.mean(axis=0) * largest, np.where(deviation == 0, 1, deviation * largest))
+
+
 def resolve_standardization(config: Config, usual: str) -> str:
     """Return the standardization that `config.standardization` names; `usual` for auto."""
     return usual if config.standardization == "auto" else config.standardization
 
 
 @functools.lru_cache(maxsize=1)
-def prepare_table(data: bytes, name: str, label: str, standardization: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return standardised rows and classes of a table; cached, because the runs of a study mostly share one table."""
-    features, labels = load_table(data, name, label)
-    return STANDARDIZATIONS[standardization](features), labels
+def prepare_classes(data: bytes, name: str, label: str, standardization: str, domain_column: str | None) -> TableData:
+    """Return the data of a classification table; cached, because the runs of a study mostly share one table.
+
+    The reward is 1 for the arm of the true class, else 0.
+    """
+    features, labels = load_table(data, name, label, domain_column)
+    arms = int(labels.max()) + 1
+    check_contexts(arms, arms)
+    rewards = labels[:, None] == np.arange(arms)
+    domains = None if domain_column is None else read_domains(parse_table(data, name), domain_column, name)
+    scaling = measure_scaling(standardization, features)
+    return TableData(STANDARDIZATIONS[standardization](features), rewards, scaling, domains)
 
 
 class TableEnvironment:
-    """A row x becomes K contexts of K times its length, with x in block k of context k; reward 1 for the true class."""
+    """A row x becomes one context per arm, as `config.coding` says; every arm's reward is in the table."""
 
     noise_bound = 0.0
-    """R of Sec. 2: classes have no noise"""
+    """R of Sec. 2: rewards of tables have no noise"""
+    codes_arms = True
+    """Contexts tell arms apart"""
     digest: str | None = None
-    """SHA-256 of the content of a user's table; None for the paper's"""
+    """SHA-256 of the content of a user's table; None for those of the package"""
 
-    def __init__(self, config: Config, rows: np.ndarray, labels: np.ndarray) -> None:
-        self._rows = rows
-        self._labels = labels
+    def __init__(self, config: Config, data: TableData) -> None:
+        self._data = data
         self._seed = config.seed
         self._horizon = config.horizon
-        self.arms = int(labels.max()) + 1
-        self.dim = self.arms * rows.shape[1]
+        self._coding = config.coding
+        self.arms = data.rewards.shape[1]
+        self.dim = code_arms(config.coding, data.features[:1], self.arms).shape[2]
         check_contexts(self.arms, self.dim)
+        self._members: list[np.ndarray] = []
+        """Rows of every domain, where agents receive rows of their own domain only"""
         self._orders: dict[tuple[int, int], np.ndarray] = {}
 
-    def block(self, agent: int, index: int) -> Block:
-        count = len(self._rows)
-        steps = np.arange(index * BLOCK, (index + 1) * BLOCK)
-        rows = np.array([self._order(agent, turn)[place] for turn, place in zip(*np.divmod(steps, count), strict=True)])
-        means = (self._labels[rows][:, None] == np.arange(self.arms)).astype(np.float64)
-        return Block(self._contexts(rows), means, np.zeros(BLOCK))
+    def deal_domains(self) -> None:
+        """Let agent i receive rows of domain i mod the number of domains only."""
+        if self._data.domains is not None:
+            numbers, names = self._data.domains
+            self._members = [np.flatnonzero(numbers == domain) for domain in range(len(names))]
 
-    def _order(self, agent: int, turn: int) -> np.ndarray:
-        """Return the agent's own order of the table's rows, a new one for each pass over the table."""
+    @property
+    def domain_names(self) -> tuple[str, ...]:
+        """Names of the domains; agent i has domain i mod their number with heterogeneity=domain."""
+        return () if self._data.domains is None else self._data.domains[1]
+
+    @property
+    def arm_names(self) -> tuple[str, ...]:
+        """Names of the arms; empty where they have none."""
+        return self._data.arm_names
+
+    @property
+    def costs(self) -> np.ndarray | None:
+        """Mean costs of the arms, [arms]; None where the table has none."""
+        return None if self._data.costs is None else self._data.costs.mean(0)
+
+    @property
+    def row_coding(self) -> RowCoding:
+        """How a row of raw features becomes contexts, for policies in use."""
+        scaling = self._data.scaling
+        return RowCoding(self._coding, self.arms, scaling.is_unit, scaling.shift, scaling.scale)
+
+    def block(self, agent: int, index: int) -> Block:
+        members = self._members[agent % len(self._members)] if self._members else None
+        count = len(self._data.features) if members is None else len(members)
+        steps = np.arange(index * BLOCK, (index + 1) * BLOCK)
+        turns = zip(*np.divmod(steps, count), strict=True)
+        rows = np.array([self._order(agent, int(turn), count)[place] for turn, place in turns])
+        if members is not None:
+            rows = members[rows]
+        contexts = code_arms(self._coding, self._data.features[rows], self.arms)
+        return Block(contexts, self._data.rewards[rows].astype(np.float64), np.zeros(BLOCK))
+
+    def _order(self, agent: int, turn: int, count: int) -> np.ndarray:
+        """Return the agent's own order of its `count` rows, a new one for each pass over them."""
         if (agent, turn) not in self._orders:
-            order = generator(self._seed, Purpose.SHUFFLE, agent, turn).permutation(len(self._rows))
+            order = generator(self._seed, Purpose.SHUFFLE, agent, turn).permutation(count)
             last = max(BLOCK, self._horizon + BLOCK - turn * len(order))
             self._orders[agent, turn] = order[:last].astype(np.int32)
         return self._orders[agent, turn]
 
-    def _contexts(self, rows: np.ndarray) -> np.ndarray:
-        width = self._rows.shape[1]
-        contexts = np.zeros((len(rows), self.arms, self.arms, width))
-        for arm in range(self.arms):
-            contexts[:, arm, arm] = self._rows[rows]
-        return contexts.reshape(len(rows), self.arms, self.dim)
-
     def domain(self, count: int) -> np.ndarray:
-        total = len(self._rows) * self.arms
+        total = len(self._data.features) * self.arms
         random = generator(self._seed, Purpose.DOMAIN)
-        chosen = np.arange(total) if count >= total else random.choice(total, size=count, replace=False)
-        rows, arms = np.divmod(chosen, self.arms)
-        contexts = np.zeros((len(rows), self.arms, self._rows.shape[1]))
-        contexts[np.arange(len(rows)), arms] = self._rows[rows]
-        return contexts.reshape(len(rows), self.dim)
+        picked = np.arange(total) if count >= total else random.choice(total, size=count, replace=False)
+        rows, arms = np.divmod(picked, self.arms)
+        return CODINGS[self._coding](self._data.features[rows], np.eye(self.arms)[arms])

@@ -22,6 +22,8 @@ class Wheel:
 
     arms = ARMS
     dim = 3 * ARMS
+    codes_arms = True
+    """Contexts tell arms apart"""
 
     def __init__(self, config: Config) -> None:
         self._config = config

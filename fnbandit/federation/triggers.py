@@ -148,6 +148,19 @@ class Period(Trigger):
         return last_round + self._config.period
 
 
+class Geometric(Trigger):
+    """Rounds whose gaps grow with the iterations: ceil((gap_growth - 1) (t + 1)) after t, at most `largest_gap`.
+
+    With a growth of 2 they are after iterations 1, 3, 7, 15, ..: gaps of 1, 2, 4, 8.
+    """
+
+    measures = False
+
+    def next_round(self, last_round: int) -> int:
+        gap = math.ceil((self._config.gap_growth - 1) * (last_round + 1))
+        return last_round + min(self._config.largest_gap, gap)
+
+
 class Budget(Trigger):
     """At most R = `round_budget` rounds over the horizon, spent where an agent's log det gain is largest.
 

@@ -36,10 +36,11 @@ class LearnedFeatures:
     def __init__(self, config: Config, dim: int, like: Tensor, is_whole: bool) -> None:
         self.network = Network(config, dim)
         self._is_whole = is_whole
-        self._theta = self.network.initial_parameters(config.seed).to(like)
+        self.theta = self.network.initial_parameters(config.seed).to(like)
+        """Parameters [p] at which features are taken"""
         last = self.network.last_layer
         self.parameter_count = self.network.parameter_count if is_whole else last.stop - last.start
-        self.center = torch.zeros_like(self._theta[-self.parameter_count :])
+        self.center = torch.zeros_like(self.theta[-self.parameter_count :])
         """[p]"""
 
     @property
@@ -49,7 +50,7 @@ class LearnedFeatures:
 
     def move(self, theta: Tensor) -> None:
         """Take features at the parameters [p] of a trained network from now on."""
-        self._theta = theta.to(self._theta)
+        self.theta = theta.to(self.theta)
         self.center = self.center_of(theta)
 
     def center_of(self, theta: Tensor) -> Tensor:
@@ -60,10 +61,10 @@ class LearnedFeatures:
 
     def __call__(self, contexts: Tensor) -> Tensor:
         """Return the features of contexts [n, k, dim], [n, k, p]."""
-        return self.at(self._theta, self.network.inputs(contexts))
+        return self.at(self.theta, self.network.inputs(contexts))
 
     def at(self, theta: Tensor, inputs: Tensor) -> Tensor:
         """Return the features of inputs [n, d, k] at other parameters, [n, k, p]."""
         if self._is_whole:
-            return self.network.tangent_features(theta.to(self._theta), inputs)
-        return self.network.last_features(theta.to(self._theta), inputs)
+            return self.network.tangent_features(theta.to(self.theta), inputs)
+        return self.network.last_features(theta.to(self.theta), inputs)

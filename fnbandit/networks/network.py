@@ -58,6 +58,11 @@ class Network:
         products = [outputs * inputs for outputs, inputs in self._shapes]
         return 6 * sum(products) - 2 * products[0]
 
+    @property
+    def form(self) -> tuple[list[tuple[int, int]], bool, float]:
+        """Shapes of the layers, True for doubled contexts without biases, factor of the output: all but parameters."""
+        return self._shapes, self._ntk, self.output_scale
+
     def initial_parameters(self, seed: int) -> Tensor:
         """Return theta_0 ~ init(.), [p] in float64."""
         random = generator(seed, Purpose.INITIAL_PARAMETERS)

@@ -31,6 +31,8 @@ class Purpose(IntEnum):
     CLOCK = 10
     PARTICIPATION = 11
     SAMPLE = 12
+    VARIANT = 13
+    DRIFT = 14
 
 
 def generator(seed: int, purpose: Purpose, agent: int = 0, block: int = 0) -> np.random.Generator:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from fnbandit.config import Config
-from fnbandit.core import Download, Population, Round, Schedule, Segment, Upload
+from fnbandit.core import Download, Round, Schedule, Segment, Upload
 from fnbandit.environments import Environment
 from fnbandit.federation.first_come import FirstComeServer
 from fnbandit.federation.server import BarrierServer
@@ -21,7 +21,7 @@ from fnbandit.simulation.schedule import Barrier, FirstCome
 class Simulation:
     """A population, a schedule and a server. After a segment with `is_boundary`, `state` can be saved."""
 
-    def __init__(self, config: Config, population: Population, schedule: Schedule, server: Any) -> None:
+    def __init__(self, config: Config, population: Any, schedule: Schedule, server: Any) -> None:
         self._horizon = config.horizon
         self._population, self._schedule, self._server = population, schedule, server
         self._downloads: list[Download] = []
@@ -58,6 +58,11 @@ class Simulation:
         """Return theta_sync after the last round; None without networks."""
         theta = self._downloads[-1].theta if self._downloads else getattr(self._server, "theta", None)
         return None if theta is None else theta.cpu().numpy()
+
+    def deliver(self) -> None:
+        """Deliver the downloads of the last round, as the next epoch would."""
+        downloads, self._downloads = self._downloads, []
+        self._population.receive(downloads)
 
     def state(self) -> tuple[State, State]:
         """Return the states of the agents and of the server with its schedule."""

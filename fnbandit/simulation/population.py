@@ -18,7 +18,10 @@ from fnbandit.simulation.partition import split_evenly
 
 
 class LockstepBatch:
-    """Agents of one group, all in the same iteration, which communicate at a barrier or not at all."""
+    """Agents of one group, all in the same iteration, which communicate at a barrier or not at all.
+
+    Iterations outside of the group count decisions, inside of it rewards learned, which are `delay` behind.
+    """
 
     def __init__(self, group: Group) -> None:
         self.group, self.agents, self.replica = group, group.agents, group.replica
@@ -29,16 +32,17 @@ class LockstepBatch:
 
     def advance(self, start: int, limit: int) -> Advance:
         """Run to `limit` or to the first trigger."""
-        fired, end = self.group.advance(limit), self.group.iteration
+        group = self.group
+        fired, end = group.advance(limit - group.delay), group.iteration + group.delay
         if not fired:
             return Advance(NEVER, self.group.trace(start, end))
-        is_certain = self.replica.trigger.next_round(self.replica.last_round) == end
+        is_certain = self.replica.trigger.next_round(self.replica.last_round) == group.iteration
         return Advance((end, self.agents.start), is_certain=is_certain)
 
     def settle(self, start: int, iteration: int) -> Advance:
         """Go back to the iteration of a round, train, and upload partial sums (Alg. 1, lines 14-16)."""
         group = self._federated
-        group.rewind(iteration)
+        group.rewind(iteration - group.delay)
         group.train()
         upload = group.replica.reduce(group.upload())
         return Advance((iteration, self.agents.start), group.trace(start, iteration), upload)
@@ -50,7 +54,7 @@ class LockstepBatch:
         return self.group.state()
 
     def load(self, iteration: int, state: State) -> None:
-        self.group.load(iteration, state)
+        self.group.load(iteration - self.group.delay, state)
 
     @property
     def _federated(self) -> FederatedGroup:
@@ -78,14 +82,20 @@ class LocalPopulation:
         ]
         self._everyone = range(config.agents)
 
-    def _deliver(self, downloads: Sequence[Download]) -> None:
+    def policy_parts(self, agent: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the facts and tensors of an agent's policy, as the agent is now."""
+        batch = next(batch for batch in self.batches if agent in batch.agents)
+        return batch.group.policy_parts(agent - batch.agents.start)
+
+    def receive(self, downloads: Sequence[Download]) -> None:
+        """Deliver downloads to the replica and to the agents."""
         if self.replica is None:
             return
         self.replica.apply(downloads, own=self._everyone)
         deliver(self.replica, self.batches, downloads)
 
     def advance(self, downloads: Sequence[Download], start: int, limit: int) -> list[Advance]:
-        self._deliver(downloads)
+        self.receive(downloads)
         advances: list[Advance] = []
         for batch in self.batches:
             # A later batch in lock-step need not run past the trigger of an earlier one.
@@ -97,11 +107,11 @@ class LocalPopulation:
         return [batch.settle(start, iteration) for batch in self.batches]
 
     def exchange(self, download: Download) -> list[Upload]:
-        self._deliver([download])
+        self.receive([download])
         return [batch.exchange(download) for batch in self.batches]
 
     def state(self, downloads: Sequence[Download]) -> State:
-        self._deliver(downloads)
+        self.receive(downloads)
         return join_states([batch.state() for batch in self.batches])
 
     def load(self, iteration: int, state: State) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from fnbandit.config import Config
 from fnbandit.core import Cost, Round, Segment, Times, Trace
 from fnbandit.hooks import load_hook
+from fnbandit.policy import Policy
 
 COSTS = tuple(Cost.__dataclass_fields__)
 
@@ -61,9 +63,23 @@ class Result:
     """Simulated seconds at which agents finished their iterations, with a clock"""
     segments: tuple[Segment, ...] = ()
     """The segments, for `save`; their traces are views of the arrays above"""
+    take_policy: Callable[[int], Policy] | None = field(default=None, repr=False, compare=False)
+    """Returns an agent's policy from the simulation, while its agents are in memory"""
 
     def __repr__(self) -> str:
         return f"Result: {self.summary()}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for pickle, without the agents."""
+        return vars(self) | {"take_policy": None}
+
+    def policy(self, agent: int = 0) -> Policy:
+        """Return an agent as it is at the end of the run, to use: `act`, `scores`, `learn`, `save`.
+
+        The result of a run in actors, and one that was pickled, runs the simulation again for it, in this process.
+        """
+        take = self.take_policy or functools.partial(load_hook("repeat_policy"), self.config)
+        return take(agent)
 
     def save(self, folder: str | Path) -> Path:
         """Write the records of a run, as `fnbandit run` does, for `report`, `ls` and `fnbandit.load`."""

@@ -25,7 +25,7 @@ class Barrier:
     """
 
     def __init__(self, config: Config, has_rounds: bool) -> None:
-        self._horizon, self._has_rounds = config.horizon, has_rounds
+        self._horizon, self._has_rounds, self._delay = config.horizon, has_rounds, config.feedback_delay
         self.start = self._last_round = 0
         """Number of iterations that observers have received"""
         self._part = LONGEST_PART
@@ -50,7 +50,8 @@ class Barrier:
             yield uploads
 
     def answer(self, download: Download, record: Round) -> Download:
-        self._records = [record]
+        # The algorithm counts rewards learned, observers count decisions.
+        self._records = [replace(record, iteration=record.iteration + self._delay)]
         return download
 
     def finish(self, advances: Sequence[Advance]) -> Segment | None:

@@ -21,14 +21,16 @@ RISK = 0.01
 
 
 def remarks(config: Config, environment: Environment) -> list[str]:
-    """Return every assumption of the theorems that fails for FN-UCB with a config, and its consequence.
+    """Return every assumption of the theorems that fails for a config, and its consequence; most are of FN-UCB alone.
 
     Checks LOOKED_AT of the contexts that agents receive and the sample of the domain; takes a few milliseconds.
     """
-    if not resolve_part("algorithm", config.algorithm).traits.uses_alpha:
-        return []
+    traits = resolve_part("algorithm", config.algorithm).traits
+    worlds = list_world_remarks(config, traits.communicates or traits.runs_in_one_group)
+    if not traits.uses_alpha:
+        return worlds
     given = receive_contexts(environment, config, range(config.agents), LOOKED_AT)
-    lines = [*_network(config), *_contexts(given), *_rewards(given), *_weight(config)]
+    lines = [*worlds, *_network(config), *_contexts(given), *_rewards(given), *_weight(config)]
     if config.network == "ntk":
         least, needed = _eigenvalue(given, config.depth), None
         if least <= 0:
@@ -36,6 +38,27 @@ def remarks(config: Config, environment: Environment) -> list[str]:
         else:
             needed = require_width(config, environment.arms, least)
         lines += [_width(config, needed), *inactive(config, environment, given)]
+    return lines
+
+
+def list_world_remarks(config: Config, is_joint: bool) -> list[str]:
+    """Return a line for each way in which agents do not observe one h at once; `is_joint`: they learn together."""
+    lines = []
+    if is_joint and resolve_part("heterogeneity", config.heterogeneity).has_variants:
+        lines.append(
+            f"Sec. 2: all agents are assumed to have the same h, but with heterogeneity={config.heterogeneity} "
+            "each has its own: B, nu and the bounds on regret do not hold"
+        )
+    if resolve_part("drift", config.drift).moves:
+        lines.append(
+            f"Sec. 2: h is assumed to stay the same, but drift={config.drift} changes it: B, nu and the bounds on "
+            "regret do not hold"
+        )
+    if config.feedback_delay:
+        lines.append(
+            f"Alg. 1, line 8: a reward is observed in its own iteration, with feedback_delay={config.feedback_delay} "
+            "later: the bounds on regret do not hold"
+        )
     return lines
 
 

@@ -65,7 +65,7 @@ def test_parts_of_a_part_without_effect_have_none():
 
 def test_nothing_is_known_of_own_parts():
     idle = without_effect({"algorithm": "mine:Best", "environment": "mine:reward", "trigger": "mine:Moon"})
-    assert idle.keys() == {"label", "standardization", "wheel_delta"}
+    assert idle.keys() == {"label", "standardization", "wheel_delta", "coding", "price", "domain_column"}
 
 
 OTHERS = {

@@ -25,6 +25,7 @@ FOR_THE_RECORD = (
     "measure",
     "report",
     "alpha",
+    "unit",
     "agents",
     "iteration",
     "since",

@@ -19,6 +19,7 @@ LAYERS = [
     {"fnbandit.config"},
     {"fnbandit.core"},
     {"fnbandit.numerics"},
+    {"fnbandit.policy"},
     {"fnbandit.environments"},
     {"fnbandit.covariance", "fnbandit.networks"},
     {"fnbandit.federation"},

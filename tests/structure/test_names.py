@@ -15,6 +15,7 @@ from fnbandit.config.registry import ALGORITHMS, KINDS, TRIGGERS
 ASKED = {kind for kind in KINDS if kind != "environment"} | {"diagonal"}
 """Fields of Config that say which part, or which kind of matrices, a simulation is made of"""
 ALLOWED = {
+    "fnbandit.config.combinations",
     "fnbandit.config.registry",
     "fnbandit.config.presets",
     "workflows.paper.page_figures",

@@ -9,7 +9,13 @@ from sources import modules
 
 OWNER = "fnbandit.numerics.products"
 PRODUCTS = {"bmm", "baddbmm", "baddbmm_", "mm", "addmm", "addmm_", "addbmm", "addbmm_", "matmul", "einsum"}
-SMALL = {"fnbandit.environments.functions", "fnbandit.environments.wheel", "fnbandit.theory.dimensions"}
+SMALL = {
+    "fnbandit.environments.functions",
+    "fnbandit.environments.wheel",
+    "fnbandit.environments.worlds",
+    "fnbandit.policy",
+    "fnbandit.theory.dimensions",
+}
 """Modules that multiply numpy's arrays, or one matrix in one process, by @ or einsum"""
 
 TIMED = {"fnbandit.planning.duration"}

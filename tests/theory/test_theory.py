@@ -327,6 +327,19 @@ def test_what_is_said_of_assumptions():
     assert not remarks(algorithm="neural-ucb")
 
 
+def test_remarks_where_there_is_not_one_h():
+    for part in ("clusters", "personal"):
+        assert f"the same h, but with heterogeneity={part} each has its own" in remarks(heterogeneity=part, horizon=50)
+        assert "heterogeneity" in remarks(heterogeneity=part, algorithm="dislinucb")
+        assert not remarks(heterogeneity=part, algorithm="neural-ucb")
+    for part in ("rotate", "switch"):
+        assert f"h is assumed to stay the same, but drift={part}" in remarks(drift=part, horizon=50)
+        assert "drift" in remarks(drift=part, algorithm="neural-ucb")
+    assert "Alg. 1, line 8: a reward is observed" in remarks(feedback_delay=2, horizon=50)
+    # Agents with domains have other contexts and the same h.
+    assert "h is" not in remarks("routing", heterogeneity="domain", horizon=50)
+
+
 class Twice(Silent):
     def block(self, agent, index):
         return super().block(agent, 0)

@@ -56,8 +56,8 @@ class TimedPopulation(LocalPopulation):
         self.uploading += time.process_time() - began
         return found
 
-    def _deliver(self, downloads: Sequence[Download]) -> None:
-        self.receiving += process_seconds(lambda: super(TimedPopulation, self)._deliver(downloads))
+    def receive(self, downloads: Sequence[Download]) -> None:
+        self.receiving += process_seconds(lambda: super(TimedPopulation, self).receive(downloads))
 
 
 def servers_part(agents: int = 10_000, horizon: int = 30) -> Line:

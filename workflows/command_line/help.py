@@ -19,21 +19,23 @@ from workflows.command_line.flags import SHORT_FLAGS, find_nested, is_positional
 
 GROUPS = {
     "what to run": ("preset", "seeds", "seed", "dry_run", "json", "overwrite"),
-    "task": ("environment", "agents", "horizon", "arms", "dim", "noise", "label", "standardization", "wheel_delta"),
+    "task": ("environment", "agents", "horizon", "arms", "dim", "noise", "label", "standardization", "coding",
+             "price", "domain_column", "wheel_delta", "heterogeneity", "drift",
+             "feedback_delay"),
     "algorithm": (
         "algorithm", "diagonal", "regularization", "exploration_global", "exploration_local", "weight", "ramp",
         "weight_value", "first_iteration_only", "domain_sample", "received_sample", "use_global", "use_local",
-        "aggregate", "epsilon",
+        "aggregate", "epsilon", "gap_weight",
     ),
     "network": ("network", "width", "hidden_layers", "initialization"),
     "training": (
         "training_loss", "training_optimizer", "training_steps", "training_effort", "training_cap", "training_least",
-        "training_rate", "training_schedule", "training_fade", "training_decay", "training_start", "training_sample",
-        "newton_steps", "stop_training_after", "reward_unit",
+        "training_rate", "training_schedule", "training_fade", "training_decay", "training_start",
+        "stop_training_after", "reward_unit", "federation", "training_sample", "newton_steps",
     ),
     "communication": (
-        "trigger", "threshold", "period", "round_budget", "participation", "aggregation", "trim", "server_momentum",
-        "averagings", "messages", "message_bits", "staleness", "async_gain",
+        "trigger", "threshold", "period", "round_budget", "gap_growth", "largest_gap", "participation", "aggregation",
+        "trim", "server_momentum", "averagings", "messages", "message_bits", "staleness", "async_gain",
     ),
     "simulated time": ("clock",),
     "theory": ("norm_bound", "noise_bound", "delta"),

@@ -185,7 +185,7 @@ def test_completion_knows_every_command_and_flag(capsys, shell):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["re"], {"report", "reproduce", "resume"}),
+        (["re"], {"replay", "report", "reproduce", "resume"}),
         (["run", "--agents-"], {"--agents-per-actor"}),
         (["run", "--no-di"], {"--no-diagonal"}),
         (["sweep", "--engine", ""], {"ray", "local"}),

@@ -16,6 +16,7 @@ import pytest
             ["own_task.png", "runs/own-task/trace.parquet"],
         ),
         ("own_algorithm", "nearest   regret per agent", []),
+        ("route_questions", "mean score of 504 questions: ", ["policy.safetensors"]),
         ("study_figure", "6 of 6 runs finished; agents = 1, 2, 4", ["regret.pdf"]),
     ],
 )
