@@ -55,15 +55,16 @@ TEMPORARY = {
         "FullEpoch._coefficients",
         "FullEpoch._carried_rewards",
     ),  # of the epoch that a round has ended
-    *("Full._buffer", "OwnRows._z", "OwnRows._coefficients", "Network._space"),  # the unused space differs
-    *("FNUCB._steps", "FNUCB._loss", "FNUCB._diverged", "FNUCB._has_trained"),  # from train() to upload()
     *(
-        "Stream._contexts",
-        "Stream._means",
-        "Stream._noise",
-        "Normals._index",
-        "Normals._draws",
-    ),  # drawn again from the seed
+        "FullEpoch._capacity",
+        "Full._buffer",
+        "OwnRows._z",
+        "OwnRows._coefficients",
+        "Network._space",
+    ),  # the unused space differs
+    *("FNUCB._steps", "FNUCB._loss", "FNUCB._diverged", "FNUCB._has_trained"),  # from train() to upload()
+    *("Stream._index", "Stream._contexts", "Stream._means", "Stream._noise"),  # drawn again from the seed
+    *("Normals._index", "Normals._draws"),
     *("RaggedStream._blocks", "RaggedStream._contexts", "RaggedStream._means", "RaggedStream._noise"),
     *("AsynchronousGroup._outlooks", "AsynchronousGroup._outlook_of", "AsynchronousGroup._place_in_outlook"),
     *("AsynchronousGroup.active", "AsynchronousGroup.index", "AsynchronousGroup.places"),  # during one iteration
