@@ -16,13 +16,14 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.agent import AgentActor
+from actors.cluster import find_dead_process
 from actors.layout import Layout, Node, actor_bytes, choose_layout, describe_resources, nodes_of, plan
 from actors.options import Options
 from actors.server import ServerActor
 from actors.watchdog import background
 from fnbandit.config import Config
 from fnbandit.environments import Environment
-from fnbandit.errors import Interrupted
+from fnbandit.errors import ClusterGone, Interrupted
 
 RELEASE_SECONDS = 3.0
 """Time limit for releasing a placement group."""
@@ -103,6 +104,13 @@ class ActorPool:
         """Interrupt all runs that wait for resources or for their server."""
         self.stopped.set()
 
+    def check(self) -> None:
+        """Raise Interrupted after `stop`, ClusterGone where the cluster that this driver started has ended."""
+        if self.stopped.is_set():
+            raise Interrupted
+        if self._fixed and (dead := find_dead_process()):
+            raise ClusterGone(f"the Ray cluster that this command started is gone: {dead}")
+
     def close(self) -> None:
         """Shut down all idle actors."""
         self._shutdown_idle()
@@ -121,7 +129,10 @@ class ActorPool:
         began = time.monotonic()
         next_line = began + FIRST_WORD
         while True:
+            self.check()
             nodes = nodes_of(ray.nodes())
+            if self._fixed and not nodes:
+                raise ClusterGone("the Ray cluster that this command started is gone: its raylet does not answer")
             layout, bundles, problem = self._plan_layout(config, environment, nodes)
             with self._lock:
                 fitting = next((actor_set for actor_set in self._idle if actor_set.layout.shape == layout.shape), None)
@@ -135,8 +146,7 @@ class ActorPool:
                 while nodes_of(ray.nodes()) == nodes and not self._idle:
                     if place.wait(1):
                         return start_actors(layout, place)
-                    if self.stopped.is_set():
-                        raise Interrupted
+                    self.check()
                     if time.monotonic() >= next_line:
                         next_line += WAITING_LINE_SECONDS
                         wanted = f"{len(layout.parts)} actors x {describe_resources(layout.cpus, layout.gpus)}"

@@ -16,7 +16,7 @@ from actors.layout import Layout, reserve_resources
 from actors.options import Options
 from actors.pool import ActorPool
 from actors.transport import Order
-from actors.watchdog import Listener
+from actors.watchdog import Listener, NotStarted
 from fnbandit.config import Config
 from fnbandit.core import Segment
 from fnbandit.errors import SimulationError
@@ -77,6 +77,7 @@ class RayRun(Run):
                     yield from self._attempt(pool)
                     return
                 except Lost as error:
+                    pool.check()
                     failures = failures + 1 if self._delivered <= progress else 1
                     progress = self._delivered
                     if failures == FAILURES:
@@ -94,11 +95,11 @@ class RayRun(Run):
                           self.options.actor_timeout, seconds, rounds)  # fmt: skip
             who = "the server's actor" if actor_set.agents else f"actor 0 (agents 0 to {self.config.agents - 1})"
             # The server detects silent agent actors; the driver only watches the server.
-            listener = Listener(actor_set.server, who, self.options.actor_timeout, bool(actor_set.agents), pool.stopped)
+            listener = Listener(actor_set.server, who, self.options.actor_timeout, bool(actor_set.agents), pool.check)
             try:
                 for event in listener.events(lambda: actor_set.server.run.remote(order, *self._states())):
                     yield from self._handle(event)
-            except RayError as error:
+            except (RayError, NotStarted) as error:
                 raise Lost(f"{who} is gone: {error}") from None
 
     def _states(self) -> tuple[list[Any] | None, Any]:

@@ -8,6 +8,7 @@ from typing import Self
 
 import ray
 
+from actors.cluster import find_dead_process
 from actors.layout import actor_bytes, count_requested_actors, nodes_of, reserve_resources
 from actors.pool import ActorPool
 from actors.run import RayRun, joined_cluster
@@ -48,6 +49,8 @@ class RayEngine(LocalEngine):
 
     def room(self, points: list[RunSpec]) -> int:
         """Return the room on the nodes of this moment; a run without room waits."""
+        if find_dead_process():
+            return 1  # Ray would not answer; every run ends with this error.
         self._pool.share(len(points))
         nodes = nodes_of(ray.nodes())
         rooms = []

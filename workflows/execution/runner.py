@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from fnbandit.errors import ClusterGone
 from fnbandit.storage.files import STUDY_FILE
 from workflows.execution.dry_run import plan_lines
 from workflows.execution.engines import LocalEngine, make_engine
@@ -67,6 +68,7 @@ def _execute(study: StudyPlan, engine: LocalEngine, console: Console, mirror: Mi
     if not failures:
         return 0
     if len(study.points) == 1:
-        raise failures[0].error
+        error = failures[0].error
+        raise ClusterGone(f"{error}; `{resume_command(study)}` goes on") if isinstance(error, ClusterGone) else error
     print_failures(study, failures)
     return 1

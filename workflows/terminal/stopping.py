@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self
 
+ASKED = threading.Event()
+"""Set by a signal before a study began; a library that was running then may have caught its KeyboardInterrupt"""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -29,6 +31,9 @@ class Stop(AbstractContextManager["Stop"]):
             # Ignored signals stay ignored, as under nohup.
             handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
             self._earlier = {number: signal.signal(number, self._handle) for number in handled}
+        if ASKED.is_set():
+            self.__exit__()
+            raise KeyboardInterrupt
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,6 +63,18 @@ class Stop(AbstractContextManager["Stop"]):
         if self._asked and not self._held and not self._raised:
             self._raised = True
             raise KeyboardInterrupt
+
+
+def interrupt_on_signals() -> None:
+    """Let SIGTERM and SIGHUP, unless they are ignored, raise KeyboardInterrupt from now on, as SIGINT does."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        ASKED.set()
+        raise KeyboardInterrupt
+
+    for number in SIGNALS[1:]:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, interrupt)
 
 
 def in_main_thread() -> bool:
