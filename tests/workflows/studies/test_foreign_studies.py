@@ -118,11 +118,67 @@ def test_links_do_not_lead_out_of_the_folder(tmp_path, capsys):
     (tmp_path / "here" / "figures" / "regret.png").symlink_to(precious)
     assert main(["resume", "here"]) == 0
     assert precious.read_text() == "years of work"
-    unfinish("here")
-    (tmp_path / "here" / CHECKPOINT_FOLDER).symlink_to(tmp_path / "thesis")
+
+
+def link_to_thesis(tmp_path, path):
+    """Put a link at a path in the place of what is there; it leads to somebody's folder, or to a file in it."""
+    thesis = tmp_path / "thesis"
+    thesis.mkdir(exist_ok=True)
+    (thesis / "chapter").write_text("years of work")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        path.rename(tmp_path / "aside")
+    path.unlink(missing_ok=True)
+    path.symlink_to(thesis / "chapter" if path.suffix else thesis)
+
+
+def untouched(tmp_path):
+    thesis = tmp_path / "thesis"
+    return [path.name for path in thesis.iterdir()] == ["chapter"] and (thesis / "chapter").read_text() == (
+        "years of work"
+    )
+
+
+RESUME, REPORT, OVERWRITE = ["resume", "here"], ["report", "here"], ["sweep", *SMALL[2:], "--agents", "2,3"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "link"),
+    [
+        (RESUME, "agents=2"),
+        (RESUME, f"agents=2/seed=0/{CHECKPOINT_FOLDER}"),
+        (REPORT, "figures"),
+        ([*OVERWRITE, "--out", "here"], "agents=2/seed=0"),
+        ([*OVERWRITE, "--out", "here", "--overwrite"], "agents=2/seed=0"),
+        ([*OVERWRITE, "--out", "here", "--overwrite"], "figures"),
+    ],
+)
+def test_folders_that_are_links_out_of_the_study_are_refused(tmp_path, capsys, argv, link):
+    assert main(["sweep", *SMALL[2:], "--agents", "2,3", "--out", "here"]) == 0
+    (tmp_path / "here" / "agents=2" / "seed=0" / "summary.json").unlink()
+    link_to_thesis(tmp_path, tmp_path / "here" / link)
     capsys.readouterr()
-    assert main(["resume", "here"]) == 2
-    assert "thesis, where here/fnbandit-checkpoints points; --trust allows it" in one_line(capsys)
+    assert main([*argv, "--trust"] if argv == RESUME else argv) in (1, 2)
+    assert "a link leads out of the study's folder" in capsys.readouterr().err
+    assert untouched(tmp_path)
+
+
+@pytest.mark.parametrize("link", ["table.csv", "report.html", "study.json.part", "agents=2/seed=0/log.txt",
+                                  f"agents=2/seed=0/{CHECKPOINT_FOLDER}/OWNER.txt.part"])  # fmt: skip
+def test_files_that_are_links_are_replaced(tmp_path, link):
+    assert main(["sweep", *SMALL[2:], "--agents", "2,3", "--out", "here"]) == 0
+    (tmp_path / "here" / "agents=2" / "seed=0" / "summary.json").unlink()
+    link_to_thesis(tmp_path, tmp_path / "here" / link)
+    assert main(["resume", "here"]) == 0
+    assert main(["report", "here"]) == 0
+    assert untouched(tmp_path)
+
+
+def test_a_study_whose_own_folder_is_a_link_is_written_there(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "here").symlink_to(tmp_path / "scratch")
+    assert main(["sweep", *SMALL[2:], "--agents", "2,3", "--out", "here"]) == 0
+    assert (tmp_path / "scratch" / "report.html").exists()
 
 
 def test_a_builtin_part_puts_no_folder_on_the_path(tmp_path, monkeypatch):
