@@ -87,6 +87,12 @@ class Snapshot:
         """Raise ValueError where the history is incomplete. `load` checks the learned state."""
         if not 0 < self.iteration < self.config.horizon or self.alpha.shape != (self.iteration,):
             raise ValueError("the number of iterations is inconsistent")
+        ends = [record.iteration for record in self.rounds if record.agent is None]
+        is_barrier = len(ends) == len(self.rounds)
+        if len(self.rounds) != int(self.server.get("rounds", 0)) or (
+            is_barrier and ends and (ends != sorted(set(ends)) or ends[-1] != self.iteration)
+        ):
+            raise ValueError("the number of rounds is inconsistent")
         for segment in self.segments():
             shape = (segment.end - segment.start, self.config.agents)
             if any(getattr(segment.trace, name).shape != shape for name in ("arms", "rewards", "regret")):

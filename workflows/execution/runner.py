@@ -22,10 +22,16 @@ from workflows.studies.reuse import copy_finished
 from workflows.studies.study import StudyPlan, load_study
 from workflows.studies.tracking_uri import with_absolute_store
 from workflows.terminal.output import errors
+from workflows.terminal.stopping import exits_refused
 
 
 def execute(study: StudyPlan, console: Console, overwrite: bool = False, others: Sequence[StudyPlan] = ()) -> int:
     """Run the runs that are finished neither in a study nor in the `others` before it; return the exit code."""
+    with exits_refused():
+        return _prepare(study, console, overwrite, others)
+
+
+def _prepare(study: StudyPlan, console: Console, overwrite: bool, others: Sequence[StudyPlan]) -> int:
     engine = make_engine(study.settings)
     check_study(study, engine)
     for line in plan_lines(study):

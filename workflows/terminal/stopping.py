@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 ASKED = threading.Event()
 """Set by a signal before a study began; a library that was running then may have caught its KeyboardInterrupt"""
@@ -75,6 +76,23 @@ def interrupt_on_signals() -> None:
     for number in SIGNALS[1:]:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, interrupt)
+
+
+@contextmanager
+def exits_refused() -> Iterator[None]:
+    """Let os._exit in a user's own part raise SystemExit, as sys.exit does: the command would end as if finished."""
+    leave, process = os._exit, os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if os.getpid() != process:
+            leave(status)  # a forked process
+        raise SystemExit(f"os._exit({status})")
+
+    os._exit = refuse
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def in_main_thread() -> bool:

@@ -191,7 +191,9 @@ def test_a_builtin_part_puts_no_folder_on_the_path(tmp_path, monkeypatch):
 
 SECRETS = ["http://me:hunter2@host:5000", "postgresql+psycopg2://me:hunter2@host/db", "http://host/?token=hunter2&x=1",
            "s3://AKIA:hunter2@bucket/x?region=eu", "http://me:a@hunter2@host/",
-           "https://h/x?api_key=hunter2"]  # fmt: skip
+           "https://h/x?api_key=hunter2", "http://hunter2@host:5000", "http://me:a/hunter2@host/x", "http://h/?auth=hunter2",
+           "http://h/?pass=hunter2", "http://h/#token=hunter2", "me:hunter2@host:6379", "s3://AKIA:a/hunter2@bucket/x",
+           "http://hunter2:x-oauth-basic@host", "http://me:hunter2@[::1"]  # fmt: skip
 
 
 @pytest.mark.parametrize("uri", SECRETS)
@@ -201,8 +203,24 @@ def test_passwords_are_masked(uri):
     for text in (uri, f"tracking_uri={uri!r}: no answer"):
         assert "hunter2" not in mask_secrets(text) and "***" in mask_secrets(text)
         assert mask_secrets(mask_secrets(text)) == mask_secrets(text)
-    for plain in ("http://host:5000/a@b", "sqlite:////tmp/mlflow.db", "s3://bucket/x?region=eu", "a:b@c"):
+    for plain in (
+        "http://host/a@b",
+        "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=x",
+        "sqlite:////tmp/mlflow.db",
+        "s3://bucket/x?region=eu",
+        "a:b@c",
+    ):
         assert mask_secrets(plain) == plain
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("tracking-uri", "http://me:my hunter2@host"), ("out", "s3://me:a hunter2@b/x"), ("address", "me:hunter2@h:1")],
+)
+def test_a_place_that_cannot_be_read_is_not_shown(tmp_path, capsys, flag, value):
+    assert main(["run", *SMALL[:-2], f"--{flag}", value]) == 2
+    assert f"{flag.replace('-', '_')}: cannot be read, and may contain a password" in one_line(capsys)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_passwords_are_printed_and_kept_nowhere(tmp_path, capfd, monkeypatch):
@@ -222,7 +240,7 @@ def test_passwords_are_printed_and_kept_nowhere(tmp_path, capfd, monkeypatch):
     assert main(["resume", "here"]) == 0
     assert main(["run", *SMALL, "--out", "there", "--checkpoint", "gopher://me:hunter2@host/x"]) == 2
     printed = capfd.readouterr()
-    assert "gopher://me:***@host" in printed.err and "hunter2" not in printed.out + printed.err
+    assert "gopher://***@host" in printed.err and "hunter2" not in printed.out + printed.err
 
 
 def test_runs_that_stood_in_the_folder_are_not_carried_out_unasked(tmp_path, capsys):
