@@ -62,7 +62,7 @@ def make_observers(session: Session, spec: RunSpec, name: str, run: Run) -> list
     records = RecordWriter(directory, settings.trace)
     totals = RunTotals(read_earlier_seconds(directory))
     bar = Bar(session.progress, short_name(spec), run_seconds(run.config))
-    metadata = describe_run(study, spec, name, run.config, facts | {"device": run.device})
+    metadata = describe_run(study, spec, name, run.config, facts)
     return [
         records,
         totals,
@@ -70,7 +70,9 @@ def make_observers(session: Session, spec: RunSpec, name: str, run: Run) -> list
         LogLines(name, settings.engine, run, bar),
         bar,
         *([FigureDrawer(directory)] if len(study.points) == 1 else []),
-        TrackerObserver(session.tracker, metadata, directory, totals),
+        TrackerObserver(
+            session.tracker, metadata, directory, totals, lambda: {"device": run.device, "layout": run.layout}
+        ),
     ]
 
 

@@ -14,7 +14,6 @@ from workflows.execution.engines import LocalEngine, make_engine
 from workflows.execution.failures import FAILED, print_failures, resume_command
 from workflows.execution.preparation import check_study, join_earlier
 from workflows.execution.worker import execute_runs
-from workflows.reporting.study_report import draw_run, report_study
 from workflows.studies.locks import locked
 from workflows.studies.mirror import Mirror, check_place
 from workflows.studies.progress_on_disk import list_unfinished
@@ -64,13 +63,7 @@ def _execute(study: StudyPlan, engine: LocalEngine, console: Console, mirror: Mi
         mirror.begin()
     if len(todo) < len(study.points):
         console.print(f"{len(study.points) - len(todo)} of {len(study.points)} runs are finished already")
-    failures = []
-    if todo:
-        failures = execute_runs(study, todo, engine, console, mirror)
-    else:
-        if len(study.points) == 1:
-            draw_run(study.directory)  # again: it may have been stopped between its end and its figures
-        report_study(study, console)
+    failures = execute_runs(study, todo, engine, console, mirror)
     if not failures:
         return 0
     if len(study.points) == 1:
