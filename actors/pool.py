@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import threading
 import time
@@ -65,8 +66,11 @@ def release(place: PlacementGroup, handles: Sequence[Any] = ()) -> None:
 class ActorPool:
     """The actors of a driver's runs. A set whose run has succeeded serves the next run of the same layout shape."""
 
-    def __init__(self, options: Options, fixed: bool) -> None:
+    def __init__(self, options: Options, fixed: bool, study: str = "fnbandit") -> None:
         self._options = options
+        self.study = study
+        """Name of the study, for `ray list actors` and the dashboard"""
+        self._count = itertools.count(1)
         self._fixed = fixed
         """True where this driver started the cluster: there are no other drivers, and no node joins"""
         self._runs = 1
@@ -145,7 +149,7 @@ class ActorPool:
             try:
                 while nodes_of(ray.nodes()) == nodes and not self._idle:
                     if place.wait(1):
-                        return start_actors(layout, place)
+                        return start_actors(layout, place, f"{self.study} {next(self._count)}")
                     self.check()
                     if time.monotonic() >= next_line:
                         next_line += WAITING_LINE_SECONDS
@@ -183,12 +187,16 @@ def in_use(nodes: list[Node]) -> str:
     return f"{free.get('CPU', 0.0):g} of {sum(node.cpus for node in nodes):g} CPU are free"
 
 
-def start_actors(layout: Layout, place: PlacementGroup) -> ActorSet:
-    """Start the actors of a layout in its placement group."""
+def start_actors(layout: Layout, place: PlacementGroup, name: str) -> ActorSet:
+    """Start the actors of a layout in its placement group, named `name`, a number and the kind.
+
+    An actor's name cannot tell N, D or seed, because it serves several runs; that of its task does, see `RayRun`.
+    """
 
     def place_actor(kind: Any, index: int, cpus: float, gpus: float) -> Any:
         strategy = PlacementGroupSchedulingStrategy(place, placement_group_bundle_index=index)
-        return kind.options(num_cpus=cpus, num_gpus=gpus, scheduling_strategy=strategy, max_restarts=0,
+        title = f"{name} server" if kind is ServerActor else f"{name} actor {index}"
+        return kind.options(name=title, num_cpus=cpus, num_gpus=gpus, scheduling_strategy=strategy, max_restarts=0,
                             max_task_retries=0)  # fmt: skip
 
     if len(layout.parts) == 1:

@@ -18,6 +18,7 @@ from actors.pool import ActorPool
 from actors.transport import Order
 from actors.watchdog import Listener, NotStarted
 from fnbandit.config import Config
+from fnbandit.config.registry import describe_part
 from fnbandit.core import Segment
 from fnbandit.errors import SimulationError
 from fnbandit.numerics.device import resolve_device
@@ -97,7 +98,8 @@ class RayRun(Run):
             # The server detects silent agent actors; the driver only watches the server.
             listener = Listener(actor_set.server, who, self.options.actor_timeout, bool(actor_set.agents), pool.check)
             try:
-                for event in listener.events(lambda: actor_set.server.run.remote(order, *self._states())):
+                task = actor_set.server.run.options(name=f"{pool.study} {name_run(self.config)}")
+                for event in listener.events(lambda: task.remote(order, *self._states())):
                     yield from self._handle(event)
             except (RayError, NotStarted) as error:
                 raise Lost(f"{who} is gone: {error}") from None
@@ -129,11 +131,18 @@ class RayRun(Run):
             raise SimulationError(event.text)
 
 
+def name_run(config: Config) -> str:
+    """Name a run for Ray's lists of tasks: "N=8 D=5 s0", without D where the trigger has none."""
+    has_threshold = "threshold" in describe_part("trigger", config.trigger).fields
+    threshold = f" D={config.number('threshold'):g}" if has_threshold else ""
+    return f"N={config.agents}{threshold} s{config.seed}"
+
+
 @contextmanager
-def joined_cluster(options: Options) -> Iterator[ActorPool]:
+def joined_cluster(options: Options, study: str = "fnbandit") -> Iterator[ActorPool]:
     """Yield the pool of a driver's actors, on an existing cluster or on a local one, which ends with the pool."""
     with cluster(options) as own:
-        pool = ActorPool(options, fixed=own)
+        pool = ActorPool(options, own, study)
         try:
             yield pool
         finally:

@@ -119,11 +119,11 @@ def test_an_actor_whose_process_does_not_start_is_replaced(ray_cluster, caplog, 
 
     real, calls = pool.start_actors, []
 
-    def start_nothing_at_first(layout, place):
+    def start_nothing_at_first(layout, place, name):
         calls.append(layout)
         if len(calls) > 1:
             monkeypatch.setattr(watchdog, "PROCESS_SECONDS", 60.0)
-            return real(layout, place)
+            return real(layout, place, name)
         server = pool.ServerActor.options(num_cpus=1000).remote([])
         return pool.ActorSet(layout, place, server, [])
 

@@ -31,7 +31,7 @@ def execute(study: StudyPlan, console: Console, overwrite: bool = False, others:
 
 
 def _prepare(study: StudyPlan, console: Console, overwrite: bool, others: Sequence[StudyPlan]) -> int:
-    engine = make_engine(study.settings)
+    engine = make_engine(study.settings, study.name)
     check_study(study, engine)
     for line in plan_lines(study):
         console.print(line, soft_wrap=True)

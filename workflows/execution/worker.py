@@ -85,6 +85,9 @@ def execute_runs(
             failures = []
             if todo:
                 with Progress(console, len(study.points), work, len(study.points) - len(todo)) as progress, engine:
+                    if cluster := engine.describe():
+                        progress.say(cluster)
+                        progress.layouts = set()
                     failures = _execute(Session(study, engine, tracker, progress, stop, mirror), todo)
             elif len(study.points) == 1:
                 draw_run(study.directory)  # again: it may have been stopped between its end and its figures

@@ -41,6 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow's own warnings, of w
 def in_a_directory_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # an interrupted study leaves it ignored
 
 
 def free_port() -> int:
@@ -201,10 +202,14 @@ def test_a_resumed_sweep_goes_on_in_its_own_runs(tmp_path, monkeypatch):
     seconds = read_run("here/agents=3/seed=0").summary["seconds"]
     assert seconds > 0
     monkeypatch.chdir(tmp_path / "here")  # from anywhere
+    monkeypatch.setattr("sys.argv", ["/usr/bin/fnbandit", "resume", str(tmp_path / "here")])
     assert main(["resume", str(tmp_path / "here")]) == 0
     again, children = parent_and_children(client)
     assert (again.info.run_id, again.info.status) == (parent.info.run_id, "FINISHED")
-    assert again.data.tags["command"] == parent.data.tags["command"] and "resume" in again.data.tags["resumed_by"]
+    assert (
+        again.data.tags["command"] == parent.data.tags["command"]
+        and again.data.tags["resumed_by"] == f"fnbandit resume {tmp_path}/here"
+    )
     assert again.info.start_time == parent.info.start_time < parent.info.end_time < again.info.end_time
     last = {run.data.params["agents"]: run for run in children}
     assert {agents: run.info.run_id for agents, run in last.items()} == {a: run.info.run_id for a, run in first.items()}
@@ -219,10 +224,15 @@ def test_a_resumed_sweep_goes_on_in_its_own_runs(tmp_path, monkeypatch):
     assert len(client.get_metric_history(again.info.run_id, "regret by N")) == 2
 
 
+def raise_signal(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)
+
+
 def test_a_study_stopped_in_its_figures_is_completed_by_resume(tmp_path, monkeypatch):
     argv = ["sweep", "--agents", "1,2", "--horizon", "8", "--engine", "local", "--out", "here"]
     with monkeypatch.context() as patch:
-        patch.setattr("workflows.execution.worker.report_study", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        patch.setattr("workflows.execution.worker.report_study", raise_signal)
         assert main(argv) == 130
     client = client_of(f"sqlite:///{tmp_path}/mlflow.db")
     assert parent_and_children(client)[0].info.status == "KILLED"
