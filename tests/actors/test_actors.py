@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+import ray
 import torch
 from helpers import EVERY_ROUND, LIKE, assert_same, contiguous, gone, interrupt, plain
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group

@@ -1,12 +1,34 @@
-"""Names and digits of metrics in MLflow, which shows them as they are, in the order of their names."""
+"""Names and digits of metrics in MLflow, which shows them as they are, and the picture in a study's description."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 SYMBOLS = {"agents": "N", "threshold": "D", "horizon": "T"}
 _NUMBER = re.compile(r"\d+")
+
+
+OVERVIEW = "overview.png"
+PICTURE_WIDTH = 680
+"""Pixels: MLflow's description shows a picture in its own size, in a column of about this width"""
+
+
+def choose_overview(files: Sequence[Path]) -> Path | None:
+    """Return the figure that shows a study at a glance: regret against N, else the first one; None without figures."""
+    figures = [path for path in files if path.suffix == ".png"]
+    return next((path for path in figures if path.stem == "regret-against-agents"), figures[0] if figures else None)
+
+
+def reduce_picture(path: Path) -> Any:
+    """Return a picture that is at most PICTURE_WIDTH wide."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        picture.thumbnail((PICTURE_WIDTH, PICTURE_WIDTH), Image.Resampling.LANCZOS)
+        return picture.convert("RGB")
 
 
 def name_by_axis(steps: Sequence[tuple[int, Mapping[str, float]]], axis: str) -> list[tuple[int, dict[str, float]]]:

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 from workflows.studies.tracking_uri import sqlite_path
 
 TABLE_COLUMNS = {
-    "attributes.`Run Name`": 170, "runDateAndNestInfo": 112, "metrics.`regret`": 70, "metrics.`rounds`": 68,
-    "metrics.`MB`": 80, "params.`agents`": 64, "params.`threshold`": 76, "params.`seed`": 50, "params.`horizon`": 70,
-    "params.`environment`": 96, "params.`algorithm`": 120, "params.`trigger`": 70,
+    "attributes.`Run Name`": 124, "runDateAndNestInfo": 80, "metrics.`regret`": 66, "metrics.`rounds`": 62,
+    "metrics.`MB`": 70, "params.`agents`": 60, "params.`threshold`": 72, "params.`horizon`": 62,
+    "params.`environment`": 88, "params.`algorithm`": 124, "params.`trigger`": 70, "params.`seed`": 50,
 }  # fmt: skip
 """Columns of the table of runs, with widths in pixels that leave room for MLflow's side panels at 1440"""
 RUNS, STUDIES = "fnbandit-runs", "fnbandit-studies"

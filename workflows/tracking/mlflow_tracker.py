@@ -24,7 +24,7 @@ from workflows.studies.settings import Settings
 from workflows.studies.tracking_uri import store_uri
 from workflows.terminal.secrets import mask_secrets
 from workflows.tracking.base import RunArtifacts, RunMetadata, TrackedRun, Tracker
-from workflows.tracking.mlflow_names import name_by_axis, shorten
+from workflows.tracking.mlflow_names import OVERVIEW, choose_overview, name_by_axis, reduce_picture, shorten
 from workflows.tracking.mlflow_store import EXPERIMENT_TAGS, artifact_location, make_store
 
 METRICS_PER_REQUEST = 90
@@ -321,12 +321,13 @@ class MlflowRun(TrackedRun):
         if artifacts.best:
             self._rows.append((0, artifacts.best, self._began))
         self._send()
-        figures = [path.name for path in artifacts.files if path.suffix == ".png"]
         tags = dict(artifacts.tags)
         if artifacts.note is not None:
-            address = f"get-artifact?path={FIGURES_FOLDER}/{figures[0]}&run_uuid={self._run_id}" if figures else ""
-            picture = f"![{figures[0]}]({address})\n\n" if figures else ""
-            tags["mlflow.note.content"] = picture + artifacts.note
+            tags["mlflow.note.content"] = artifacts.note
+            if figure := choose_overview(artifacts.files):
+                self._tracker.client.log_image(self._run_id, reduce_picture(figure), OVERVIEW)
+                picture = f"![{figure.stem}](get-artifact?path={OVERVIEW}&run_uuid={self._run_id})"
+                tags["mlflow.note.content"] = f"{artifacts.note}\n{picture}\n"
         for key, value in tags.items():
             self._tracker.client.set_tag(self._run_id, key, value)
         for path in artifacts.files:
