@@ -267,10 +267,9 @@ def test_runs_that_a_dead_server_did_not_take_are_sent_by_the_next_resume(tmp_pa
         patch.setattr(MlflowRun, "_end", lambda *_: 1 / 0)
         assert main(argv) == 0
     client = client_of(f"sqlite:///{tmp_path}/mlflow.db")
-    (tmp_path / "here" / "agents=2" / "seed=0" / "mlflow.json").unlink()
-    client.delete_run(
-        next(run.info.run_id for run in parent_and_children(client)[1] if run.data.params["agents"] == "2")
-    )
+    for run in runs_of(client):
+        if run.data.params["agents"] == "2":
+            client.delete_run(run.info.run_id)
     assert main(["resume", "here"]) == 0
     parent, children = parent_and_children(client)
     assert parent.info.status == "FINISHED"
