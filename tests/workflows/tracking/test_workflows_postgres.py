@@ -77,7 +77,12 @@ def test_a_server_on_postgresql_that_is_killed_half_way(database, tmp_path, monk
         assert [driver.wait(600) for driver in drivers] == [0, 0], "a server that is down costs no run"
         server = serve(database, tmp_path / "artifacts", port)
         for name in ("one", "two"):
-            assert subprocess.run([COMMAND, "resume", name], cwd=tmp_path, stdout=subprocess.DEVNULL).returncode == 0
+            assert (
+                subprocess.run(
+                    [COMMAND, "resume", name, "--tracking-uri", uri], cwd=tmp_path, stdout=subprocess.DEVNULL
+                ).returncode
+                == 0
+            )
         client = client_of(uri)
         runs = runs_of(client)
         parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
