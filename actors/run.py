@@ -18,7 +18,7 @@ from actors.pool import ActorPool
 from actors.transport import Order
 from actors.watchdog import Listener, NotStarted
 from fnbandit.config import Config
-from fnbandit.config.registry import describe_part
+from fnbandit.config.registry import without_effect
 from fnbandit.core import Segment
 from fnbandit.errors import SimulationError
 from fnbandit.numerics.device import resolve_device
@@ -133,8 +133,7 @@ class RayRun(Run):
 
 def name_run(config: Config) -> str:
     """Name a run for Ray's lists of tasks: "N=8 D=5 s0", without D where the trigger has none."""
-    has_threshold = "threshold" in describe_part("trigger", config.trigger).fields
-    threshold = f" D={config.number('threshold'):g}" if has_threshold else ""
+    threshold = "" if "threshold" in without_effect(vars(config)) else f" D={config.number('threshold'):g}"
     return f"N={config.agents}{threshold} s{config.seed}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-SYMBOLS = {"agents": "N", "threshold": "D", "horizon": "T"}
+AXIS_SYMBOLS = {"agents": "N", "threshold": "D", "horizon": "T"}
 _NUMBER = re.compile(r"\d+")
 
 
@@ -39,7 +39,7 @@ def name_by_axis(steps: Sequence[tuple[int, Mapping[str, float]]], axis: str) ->
     def rename(name: str) -> str:
         kind, slash, others = name.partition("/")
         padded = _NUMBER.sub(lambda number: number[0].rjust(width, "0"), others, count=1)
-        return f"{kind} by {SYMBOLS.get(axis, axis)}{slash}{padded}"
+        return f"{kind} by {AXIS_SYMBOLS.get(axis, axis)}{slash}{padded}"
 
     return [(step, {rename(name): value for name, value in values.items()}) for step, values in steps]
 
