@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -37,11 +38,16 @@ def database(tmp_path):
             folder.chmod(0o755)
     run = {"cwd": home, "check": True, "stdout": subprocess.DEVNULL}
     subprocess.run([*user, programs / "initdb", "-D", home / "data", "-U", "fnbandit", "-A", "trust"], **run)
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -k {home}"
-    control = [*user, programs / "pg_ctl", "-D", home / "data", "-w"]
-    subprocess.run([*control, "-o", options, "-l", home / "log", "start"], **run)
-    yield f"postgresql+psycopg2://fnbandit@127.0.0.1:{port}/postgres"
-    subprocess.run([*control, "-m", "immediate", "stop"], **run)
+    options = ["-p", str(port), "-c", "listen_addresses=127.0.0.1", "-k", home]
+    with subprocess.Popen([*user, programs / "postgres", "-D", home / "data", *options], cwd=home) as process:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), timeout=2).close()
+                break
+            time.sleep(0.2)
+        yield f"postgresql+psycopg2://fnbandit@127.0.0.1:{port}/postgres"
+        process.send_signal(signal.SIGQUIT)
 
 
 def serve(database, folder, port):
@@ -74,6 +80,7 @@ def test_a_server_on_postgresql_that_is_killed_half_way(database, tmp_path, monk
             assert all(driver.poll() is None for driver in drivers)
             time.sleep(0.2)
         os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
         assert [driver.wait(600) for driver in drivers] == [0, 0], "a server that is down costs no run"
         server = serve(database, tmp_path / "artifacts", port)
         for name in ("one", "two"):
@@ -100,3 +107,4 @@ def test_a_server_on_postgresql_that_is_killed_half_way(database, tmp_path, monk
             driver.kill()
         with suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
