@@ -1,7 +1,8 @@
 """Agents and server in Ray actors: layout, transport, recovery. How to run on a cluster.
 
 Set RAY_AUTH_MODE=token in every shell (head, other nodes, where jobs are submitted), and make a token once with `ray
-get-auth-token --generate`: it writes ~/.ray/auth_token, which all nodes need. `ray up
+get-auth-token --generate`: it writes ~/.ray/auth_token, which all nodes need. The dashboard asks for the token in its
+page: `ray get-auth-token` prints it. `ray up
 workflows/clusters/cluster.yaml` starts machines that are reached by ssh (edit their names first), `ray dashboard
 workflows/clusters/cluster.yaml` forwards port 8265, `kubectl apply -f workflows/clusters/rayjob.yaml` is for the
 KubeRay operator. By hand: `ray start --head`, and `ray start --address=HEAD:6379` on the other nodes, whose Python

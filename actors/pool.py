@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import threading
 import time
@@ -16,13 +17,14 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.agent import AgentActor
+from actors.cluster import find_dead_process
 from actors.layout import Layout, Node, actor_bytes, choose_layout, describe_resources, nodes_of, plan
 from actors.options import Options
 from actors.server import ServerActor
 from actors.watchdog import background
 from fnbandit.config import Config
 from fnbandit.environments import Environment
-from fnbandit.errors import Interrupted
+from fnbandit.errors import ClusterGone, Interrupted
 
 RELEASE_SECONDS = 3.0
 """Time limit for releasing a placement group."""
@@ -64,8 +66,11 @@ def release(place: PlacementGroup, handles: Sequence[Any] = ()) -> None:
 class ActorPool:
     """The actors of a driver's runs. A set whose run has succeeded serves the next run of the same layout shape."""
 
-    def __init__(self, options: Options, fixed: bool) -> None:
+    def __init__(self, options: Options, fixed: bool, study: str = "fnbandit") -> None:
         self._options = options
+        self.study = study
+        """Name of the study, for `ray list actors` and the dashboard"""
+        self._count = itertools.count(1)
         self._fixed = fixed
         """True where this driver started the cluster: there are no other drivers, and no node joins"""
         self._runs = 1
@@ -103,6 +108,13 @@ class ActorPool:
         """Interrupt all runs that wait for resources or for their server."""
         self.stopped.set()
 
+    def check(self) -> None:
+        """Raise Interrupted after `stop`, ClusterGone where the cluster that this driver started has ended."""
+        if self.stopped.is_set():
+            raise Interrupted
+        if self._fixed and (dead := find_dead_process()):
+            raise ClusterGone(f"the Ray cluster that this command started is gone: {dead}")
+
     def close(self) -> None:
         """Shut down all idle actors."""
         self._shutdown_idle()
@@ -121,7 +133,10 @@ class ActorPool:
         began = time.monotonic()
         next_line = began + FIRST_WORD
         while True:
+            self.check()
             nodes = nodes_of(ray.nodes())
+            if self._fixed and not nodes:
+                raise ClusterGone("the Ray cluster that this command started is gone: its raylet does not answer")
             layout, bundles, problem = self._plan_layout(config, environment, nodes)
             with self._lock:
                 fitting = next((actor_set for actor_set in self._idle if actor_set.layout.shape == layout.shape), None)
@@ -134,9 +149,8 @@ class ActorPool:
             try:
                 while nodes_of(ray.nodes()) == nodes and not self._idle:
                     if place.wait(1):
-                        return start_actors(layout, place)
-                    if self.stopped.is_set():
-                        raise Interrupted
+                        return start_actors(layout, place, f"{self.study} {next(self._count)}")
+                    self.check()
                     if time.monotonic() >= next_line:
                         next_line += WAITING_LINE_SECONDS
                         wanted = f"{len(layout.parts)} actors x {describe_resources(layout.cpus, layout.gpus)}"
@@ -173,12 +187,16 @@ def in_use(nodes: list[Node]) -> str:
     return f"{free.get('CPU', 0.0):g} of {sum(node.cpus for node in nodes):g} CPU are free"
 
 
-def start_actors(layout: Layout, place: PlacementGroup) -> ActorSet:
-    """Start the actors of a layout in its placement group."""
+def start_actors(layout: Layout, place: PlacementGroup, name: str) -> ActorSet:
+    """Start the actors of a layout in its placement group, named `name`, a number and the kind.
+
+    An actor's name cannot tell N, D or seed, because it serves several runs; that of its task does, see `RayRun`.
+    """
 
     def place_actor(kind: Any, index: int, cpus: float, gpus: float) -> Any:
         strategy = PlacementGroupSchedulingStrategy(place, placement_group_bundle_index=index)
-        return kind.options(num_cpus=cpus, num_gpus=gpus, scheduling_strategy=strategy, max_restarts=0,
+        title = f"{name} server" if kind is ServerActor else f"{name} actor {index}"
+        return kind.options(name=title, num_cpus=cpus, num_gpus=gpus, scheduling_strategy=strategy, max_restarts=0,
                             max_task_retries=0)  # fmt: skip
 
     if len(layout.parts) == 1:

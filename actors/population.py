@@ -13,7 +13,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayChannelTimeoutErro
 
 from actors.events import ActorFailure, Died, Failed, Stuck
 from actors.transport import Order, to_arrays, to_tensors
-from actors.watchdog import ACTOR_START_TIMEOUT, RAYLET
+from actors.watchdog import ACTOR_START_TIMEOUT, PROCESS_SECONDS, RAYLET, NotStarted, limit_seconds
 from fnbandit.core import Advance, Download, Upload
 from fnbandit.numerics.state import State, join_states
 
@@ -42,14 +42,31 @@ class RayPopulation:
         parts = zip(self._handles, order.parts, states or [None] * len(self._handles), strict=True)
         # Put once, because a user's environment may be large.
         shared = ray.put(order)
+        self._wait_for_processes()
         refs = [handle.start.remote(shared, agents, state, server) for handle, agents, state in parts]
         answers = self._collect(refs, max(self._timeout, ACTOR_START_TIMEOUT))
         if self._graph is None:
-            with InputNode() as message:
-                calls = [handle.call.bind(message) for handle in self._handles]
-            # One call at a time: by default every channel allocates memory for ten.
-            self._graph = MultiOutputNode(calls).experimental_compile(_max_inflight_executions=1)
+            try:
+                self._graph = limit_seconds(self._compile, PROCESS_SECONDS)
+            except Exception as error:
+                raise ActorFailure(self._find_dead(error)) from None
         return answers
+
+    def _wait_for_processes(self) -> None:
+        try:
+            ray.get([handle.busy.remote() for handle in self._handles], timeout=PROCESS_SECONDS)
+        except GetTimeoutError:
+            missing = [index for index, answer in enumerate(self._ask_busy()) if isinstance(answer, RayError)]
+            who = self._name(missing[0]) if missing else "an actor"
+            raise ActorFailure(Died(who, str(NotStarted()))) from None
+        except Exception as error:
+            raise ActorFailure(self._find_dead(error)) from None
+
+    def _compile(self) -> Any:
+        with InputNode() as message:
+            calls = [handle.call.bind(message) for handle in self._handles]
+        # One call at a time: by default every channel allocates memory for ten.
+        return MultiOutputNode(calls).experimental_compile(_max_inflight_executions=1)
 
     def advance(self, downloads: Sequence[Download], start: int, limit: int) -> list[Advance]:
         return self._call("advance", self._encode(downloads), start, limit)

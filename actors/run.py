@@ -16,8 +16,9 @@ from actors.layout import Layout, reserve_resources
 from actors.options import Options
 from actors.pool import ActorPool
 from actors.transport import Order
-from actors.watchdog import Listener
+from actors.watchdog import Listener, NotStarted
 from fnbandit.config import Config
+from fnbandit.config.registry import without_effect
 from fnbandit.core import Segment
 from fnbandit.errors import SimulationError
 from fnbandit.numerics.device import resolve_device
@@ -77,6 +78,7 @@ class RayRun(Run):
                     yield from self._attempt(pool)
                     return
                 except Lost as error:
+                    pool.check()
                     failures = failures + 1 if self._delivered <= progress else 1
                     progress = self._delivered
                     if failures == FAILURES:
@@ -94,11 +96,12 @@ class RayRun(Run):
                           self.options.actor_timeout, seconds, rounds)  # fmt: skip
             who = "the server's actor" if actor_set.agents else f"actor 0 (agents 0 to {self.config.agents - 1})"
             # The server detects silent agent actors; the driver only watches the server.
-            listener = Listener(actor_set.server, who, self.options.actor_timeout, bool(actor_set.agents), pool.stopped)
+            listener = Listener(actor_set.server, who, self.options.actor_timeout, bool(actor_set.agents), pool.check)
             try:
-                for event in listener.events(lambda: actor_set.server.run.remote(order, *self._states())):
+                task = actor_set.server.run.options(name=f"{pool.study} {name_run(self.config)}")
+                for event in listener.events(lambda: task.remote(order, *self._states())):
                     yield from self._handle(event)
-            except RayError as error:
+            except (RayError, NotStarted) as error:
                 raise Lost(f"{who} is gone: {error}") from None
 
     def _states(self) -> tuple[list[Any] | None, Any]:
@@ -128,11 +131,17 @@ class RayRun(Run):
             raise SimulationError(event.text)
 
 
+def name_run(config: Config) -> str:
+    """Name a run for Ray's lists of tasks: "N=8 D=5 s0", without D where the trigger has none."""
+    threshold = "" if "threshold" in without_effect(vars(config)) else f" D={config.number('threshold'):g}"
+    return f"N={config.agents}{threshold} s{config.seed}"
+
+
 @contextmanager
-def joined_cluster(options: Options) -> Iterator[ActorPool]:
+def joined_cluster(options: Options, study: str = "fnbandit") -> Iterator[ActorPool]:
     """Yield the pool of a driver's actors, on an existing cluster or on a local one, which ends with the pool."""
     with cluster(options) as own:
-        pool = ActorPool(options, fixed=own)
+        pool = ActorPool(options, own, study)
         try:
             yield pool
         finally:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import ray
 import torch
+from ray.exceptions import RayError
 
-from actors.events import ActorFailure, CheckpointReady, Finished, ServerEvent, Started, describe_exception
+from actors.events import ActorFailure, CheckpointReady, Died, Finished, ServerEvent, Started, describe_exception
 from actors.population import RayPopulation
 from actors.transport import Arrays, Order
 from fnbandit.config.registry import resolve_part
@@ -47,6 +48,8 @@ class ServerActor:
             yield from self._run(order, states, server)
         except ActorFailure as failure:
             yield failure.event
+        except RayError as error:  # a state in the object store of a lost node
+            yield Died("an actor", str(error))
         except (Exception, SystemExit) as error:
             yield describe_exception(error)
 

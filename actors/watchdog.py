@@ -10,15 +10,18 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError
 
-from fnbandit.errors import Interrupted, SimulationError
+from fnbandit.errors import SimulationError
 
 ACTOR_START_TIMEOUT = 60.0
-"""Least number of seconds that an actor's process may take to start before it counts as stuck."""
+"""Least number of seconds for the first event of a run, which builds the environment and restores a state."""
+PROCESS_SECONDS = 120.0
+"""Seconds in which an actor's process must have started; Ray may wait forever for a worker that was killed."""
 LARGE = 200_000
 """Bytes of an answer that passes the object stores, as results do; Ray sends small answers directly."""
 RAYLET = "a raylet"
@@ -28,19 +31,30 @@ DIRECT_SECONDS = 3.0
 """Seconds that a live process may take for a small answer."""
 
 
+class NotStarted(Exception):  # noqa: N818
+    """An actor's process has not started in time; the run can continue in other actors."""
+
+    def __init__(self) -> None:
+        super().__init__(f"its process has not started within {PROCESS_SECONDS:g} seconds")
+
+
 class Listener:
     """Receives the events of a server actor, which errors call `name`.
 
     After `timeout` seconds without an event the actor counts as stuck. Where `busy` is True (its agents live in other
-    actors), it is pinged first and has `timeout` seconds to answer: an actor that computes still answers. Setting
-    `stopped` ends the wait with Interrupted.
+    actors), it is pinged first and has `timeout` seconds to answer: an actor that computes still answers. `check` is
+    called a few times per second, and ends the wait with the exception that it raises.
     """
 
-    def __init__(self, server: Any, name: str, timeout: float, busy: bool, stopped: threading.Event) -> None:
-        self._server, self._name, self._timeout, self._busy, self._stopped = server, name, timeout, busy, stopped
+    def __init__(self, server: Any, name: str, timeout: float, busy: bool, check: Callable[[], None]) -> None:
+        self._server, self._name, self._timeout, self._busy, self._check = server, name, timeout, busy, check
 
     def events(self, begin: Callable[[], Any]) -> Iterator[Any]:
-        """Yield the values of the stream of references that `begin` requests; raise RayError if the server is lost."""
+        """Yield the values of the stream of references that `begin` requests.
+
+        Raise RayError if the server is lost, NotStarted if its process does not start.
+        """
+        self._wait_for_process()
         events: queue.Queue[Any] = queue.Queue()
         background(lambda: read(begin, events))
         timeout = max(self._timeout, ACTOR_START_TIMEOUT)
@@ -50,11 +64,21 @@ class Listener:
             yield event
             timeout = self._timeout
 
+    def _wait_for_process(self) -> None:
+        answer, deadline = self._probe(0, PROCESS_SECONDS), time.monotonic() + PROCESS_SECONDS
+        while time.monotonic() < deadline:
+            self._check()
+            with suppress(queue.Empty):
+                found = answer.get(timeout=STOP_CHECK_SECONDS)
+                if isinstance(found, Exception):
+                    raise found
+                return
+        raise NotStarted
+
     def _next(self, events: queue.Queue[Any], timeout: float) -> Any:
         since, answer = time.monotonic(), None
         while True:
-            if self._stopped.is_set():
-                raise Interrupted
+            self._check()
             try:
                 return events.get(timeout=STOP_CHECK_SECONDS)
             except queue.Empty:
@@ -93,6 +117,26 @@ def background(function: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=function, name="fnbandit-listener", daemon=True)
     thread.start()
     return thread
+
+
+def limit_seconds(function: Callable[[], Any], seconds: float) -> Any:
+    """Return what a function returns, or raise what it raises; raise NotStarted where it takes longer."""
+    answer: queue.Queue[Any] = queue.Queue()
+
+    def call() -> None:
+        try:
+            answer.put((function(), None))
+        except Exception as error:
+            answer.put((None, error))
+
+    background(call)
+    try:
+        value, error = answer.get(timeout=seconds)
+    except queue.Empty:
+        raise NotStarted from None
+    if error is not None:
+        raise error
+    return value
 
 
 def read(begin: Callable[[], Any], events: queue.Queue[Any]) -> None:

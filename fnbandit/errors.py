@@ -15,6 +15,10 @@ class SimulationError(RuntimeError):
     """A run cannot continue; the message gives the reason, and the remote traceback where there is one."""
 
 
+class ClusterGone(SimulationError):  # noqa: N818
+    """The cluster that this process started has ended; its studies can be resumed."""
+
+
 class Interrupted(Exception):  # noqa: N818
     """The user stopped the run; it can be resumed."""
 

@@ -127,8 +127,9 @@ class Group(AgentBatch, ABC):
     def list_state(self) -> dict[str, int | None]:
         """Return the attributes of the state between epochs -> their axis that grows with iterations, or None.
 
-        They are tensors whose first dimension is the agents (or learners), or objects with a `state` and a `load` of
-        such tensors.
+        They are tensors whose first dimension is the agents (or learners), objects with a `state` and a `load` of
+        such tensors, or integers that all agents have in common. Whatever `learn` changes must be listed here, or a
+        resumed run continues with other bits.
         """
         return {"arms": 1, "rewards": 1, "regret": 1}
 
@@ -142,6 +143,8 @@ class Group(AgentBatch, ABC):
             value = operator.attrgetter(name)(self)
             if isinstance(value, Tensor):
                 state[name] = self._cut_filled(name, value, axis).clone()
+            elif isinstance(value, int):
+                state[name] = torch.full((len(self.agents),), value)
             else:
                 state |= {key: tensor.clone() for key, tensor in add_prefix(name, value.state()).items()}
         return state
@@ -156,6 +159,8 @@ class Group(AgentBatch, ABC):
                 if filled.shape != state[name].shape:  # copy_ might broadcast it
                     raise ValueError(f"{name} has shape {tuple(state[name].shape)}, expected {tuple(filled.shape)}")
                 filled.copy_(state[name])
+            elif isinstance(value, int):
+                setattr(self, name, int(state[name][0]))
             else:
                 value.load(remove_prefix(name, state))
 

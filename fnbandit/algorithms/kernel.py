@@ -38,8 +38,8 @@ class KernelGroup(Group):
         self._scale = config.number("exploration_global")
         self._regularization = config.number("regularization")
         n = len(agents)
-        self._contexts = self.like.new_empty(n, config.horizon, environment.dim)
-        self._solved = self.like.new_empty(n, config.horizon)
+        self._contexts = self.like.new_zeros(n, config.horizon, environment.dim)
+        self._solved = self.like.new_zeros(n, config.horizon)
         """C^-1 y"""
         self._contiguous = self.like.new_zeros(n, 0, 0)
         """The first rows of C, [n, s, s], in column-major order"""

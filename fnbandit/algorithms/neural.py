@@ -39,7 +39,8 @@ class NetworkLearners(Group):
         self._last_trained = 0
 
     def list_state(self) -> dict[str, int | None]:
-        return super().list_state() | {"theta": None, "_inputs": None, "_targets": None, "_caution": None}
+        names = ("theta", "_inputs", "_targets", "_caution", "_last_trained")
+        return super().list_state() | dict.fromkeys(names)
 
     def predict(self, contexts: Tensor) -> Tensor:
         """Return f(x; theta) of contexts [n, arms, dim] -> [n, arms], in the statistics' precision."""

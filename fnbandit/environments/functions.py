@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 import numpy as np
 
@@ -70,6 +70,9 @@ class FunctionEnvironment:
         x = x.view()
         x.flags.writeable = False
         returned = call_user_code(part, self._function, x)
+        if isinstance(returned, Coroutine):
+            returned.close()
+            raise ValueError(f"{part}: the reward function returned a coroutine; write it as def, not as async def")
         try:
             means = np.asarray(returned)
         except Exception as error:

@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from fnbandit.core import Cost, Round, Segment, Times, Trace
 from fnbandit.federation.quantities import QUANTITIES
 from fnbandit.numerics.state import State
 from fnbandit.simulation.clock import make_clock
+from fnbandit.storage.files import check_inside
 from fnbandit.storage.fingerprints import Fingerprint
 from fnbandit.storage.locations import open_location
 
@@ -85,6 +87,12 @@ class Snapshot:
         """Raise ValueError where the history is incomplete. `load` checks the learned state."""
         if not 0 < self.iteration < self.config.horizon or self.alpha.shape != (self.iteration,):
             raise ValueError("the number of iterations is inconsistent")
+        ends = [record.iteration for record in self.rounds if record.agent is None]
+        is_barrier = len(ends) == len(self.rounds)
+        if len(self.rounds) != int(self.server.get("rounds", 0)) or (
+            is_barrier and ends and (ends != sorted(set(ends)) or ends[-1] != self.iteration)
+        ):
+            raise ValueError("the number of rounds is inconsistent")
         for segment in self.segments():
             shape = (segment.end - segment.start, self.config.agents)
             if any(getattr(segment.trace, name).shape != shape for name in ("arms", "rewards", "regret")):
@@ -116,6 +124,9 @@ class CheckpointStore:
         try:
             self._fs, root = open_location(location)
             self._root = f"{root.rstrip('/')}/{CHECKPOINT_FOLDER}"
+            self._is_local = isinstance(self._fs, pyarrow.fs.LocalFileSystem)
+            if self._is_local:
+                check_inside(Path(self._root) / MARK)
             self._fs.create_dir(self._root, recursive=True)
             names = self._names(self._root)
             if not names - {f"{MARK}.part"}:
@@ -183,6 +194,9 @@ class CheckpointStore:
         return {info.base_name for info in self._fs.get_file_info(pyarrow.fs.FileSelector(folder))}
 
     def _write(self, path: str, data: bytes) -> None:
+        if self._is_local:
+            check_inside(Path(path))
+            Path(f"{path}.part").unlink(missing_ok=True)  # it may be a link
         with self._fs.open_output_stream(f"{path}.part") as stream:
             stream.write(data)
         self._fs.move(f"{path}.part", path)

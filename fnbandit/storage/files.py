@@ -1,7 +1,12 @@
 """Names of the files that fnbandit writes into the folders of runs and studies.
 
-Every list of files (to copy, to remove, to attach, to reuse) is built from the names below.
+Every list of files (to copy, to remove, to attach, to reuse) is built from the names below. Every function that writes
+or deletes a file calls `check_inside` first.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
 
 MAKER = "fnbandit (its own figure)"
 """Creator in the metadata of every figure, so that only fnbandit's own figures are deleted"""
@@ -37,3 +42,14 @@ CLEARED_FILES = (
     *(f"{name}.part" for name in TABLE_FILES),
 )
 """Files of a folder that --overwrite removes before it removes study.json"""
+
+
+def check_inside(path: Path) -> None:
+    """Raise a one-line ValueError where a link leads out of a study's folder, between that folder and a file in it."""
+    absolute = path.absolute()
+    for folder in absolute.parents:
+        if (folder / STUDY_FILE).exists() and not absolute.parent.resolve().is_relative_to(folder.resolve()):
+            raise ValueError(
+                f"{path}: a link leads out of the study's folder {folder}, to {absolute.parent.resolve()}; "
+                "remove the link"
+            )

@@ -38,7 +38,7 @@ from fnbandit.core import Round, Segment, Status
 from fnbandit.errors import SimulationError
 from fnbandit.federation.quantities import QUANTITIES
 from fnbandit.simulation.results import COSTS, TIMES
-from fnbandit.storage.files import CONFIG_FILE, STREAM_FILES, SUMMARY_FILE
+from fnbandit.storage.files import CONFIG_FILE, STREAM_FILES, SUMMARY_FILE, check_inside
 from fnbandit.storage.locations import sort_key
 
 log = logging.getLogger("fnbandit")
@@ -161,6 +161,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
     An earlier file is replaced, not overwritten, because it may be a link to a file elsewhere.
     """
+    check_inside(path)
     part = path.with_name(f"{path.name}.part")
     with name_path_in_errors(path):
         part.unlink(missing_ok=True)
@@ -225,13 +226,14 @@ class RecordWriter:
                 pa.parquet.write_table(table, part, compression="zstd", write_page_checksum=True)
                 self.files[path.name] = file_digest(part)
         for stream in (self._trace, self._rounds):
-            stream.path.unlink()
+            stream.path.unlink()  # checked when it was made
 
 
 class RecordStream:
     """An Arrow IPC stream on disk; the metadata of a batch contain a checksum of it and of all batches before it."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
+        check_inside(path)
         self.path, self.rows, self._checksum = path, 0, 0
         with name_path_in_errors(path):
             path.unlink(missing_ok=True)

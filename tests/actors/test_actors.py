@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+import ray
 import torch
 from helpers import EVERY_ROUND, LIKE, assert_same, contiguous, gone, interrupt, plain
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
@@ -247,13 +248,15 @@ def test_a_cluster_that_others_use_is_waited_for(ray_cluster, monkeypatch, caplo
     others = placement_group([{"CPU": 7.5}])
     assert others.wait(20)
     options = Options(agents_per_actor=3, cpus_per_actor=1)
-    pool = ActorPool(options, fixed=False)
+    pool = ActorPool(options, fixed=False, study="mine")
     try:
         with caplog.at_level(logging.WARNING, "fnbandit"):
             thread, found = waiting(pool, options, lambda: caplog.records)
     finally:
         remove_placement_group(others)
     thread.join(60)
+    names = {found["name"] for found in ray.util.list_named_actors(all_namespaces=True)}
+    assert {"mine 1 server", "mine 1 actor 0", "mine 1 actor 1"} <= names
     (line,) = (record.getMessage() for record in caplog.records)
     assert re.fullmatch(
         r"waiting for 2 actors x 1 CPU \(\d seconds so far\): 0.5 of 8 CPU are free; Ctrl-C stops", line

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -110,6 +111,60 @@ def test_actors_killed_in_the_middle(ray_cluster, tmp_path, caplog, saved):
     expected = simulate(config)
     assert len(expected.rounds) > 10
     assert_same(collect(run.config, contiguous(segments, config.horizon)), expected)
+
+
+def test_an_actor_whose_process_does_not_start_is_replaced(ray_cluster, caplog, monkeypatch):
+    """As where Ray waits for a worker that was killed."""
+    from actors import pool, watchdog
+
+    real, calls = pool.start_actors, []
+
+    def start_nothing_at_first(layout, place, name):
+        calls.append(layout)
+        if len(calls) > 1:
+            monkeypatch.setattr(watchdog, "PROCESS_SECONDS", 60.0)
+            return real(layout, place, name)
+        server = pool.ServerActor.options(num_cpus=1000).remote([])
+        return pool.ActorSet(layout, place, server, [])
+
+    monkeypatch.setattr(pool, "start_actors", start_nothing_at_first)
+    monkeypatch.setattr(watchdog, "PROCESS_SECONDS", 2.0)
+    with caplog.at_level(logging.INFO, "fnbandit"):
+        assert_same(RayRun(CONFIG, ONE).result(), simulate(CONFIG))
+    (line,) = recoveries(caplog)
+    assert line == (
+        "actor 0 (agents 0 to 3) is gone: its process has not started within 2 seconds; going on from iteration 0"
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0, 2.0])
+def test_a_second_actor_killed_while_actors_are_started_again(ray_cluster, tmp_path, caplog, seconds):
+    import psutil
+
+    config = CONFIG.replace(horizon=400)
+    run = RayRun(config, TWO, Checkpointing(str(tmp_path), **EVERY_ROUND))
+
+    def agent_processes():
+        return {process.pid for process in psutil.Process().children(recursive=True) if "AgentActor" in process.name()}
+
+    def kill_a_new_one(old):
+        while not (new := agent_processes() - old):
+            time.sleep(0.01)
+        time.sleep(seconds)
+        os.kill(new.pop(), signal.SIGKILL)
+
+    segments, thread = [], None
+    with caplog.at_level(logging.INFO, "fnbandit"):
+        for segment in run.segments():
+            segments.append(segment)
+            if thread is None and segment.end > 10:
+                thread = threading.Thread(target=kill_a_new_one, args=(agent_processes(),))
+                thread.start()
+                os.kill(run.pids[1], signal.SIGKILL)
+    thread.join()
+    assert 1 <= len(recoveries(caplog)) <= 2
+    assert_same(collect(run.config, contiguous(segments, config.horizon)), simulate(config))
 
 
 def test_three_failures_without_progress_end_a_run(ray_cluster, caplog):

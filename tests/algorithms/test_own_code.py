@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -11,6 +12,7 @@ from workflows.command_line import main
 
 BASE = {"--agents": "2", "--horizon": "10", "--width": "4"}
 OWN = """
+import os
 import sys
 import numpy as np
 def raises(x):
@@ -20,6 +22,14 @@ def exits(x):
 def exits_later(x):
     if len(x) > 2:
         sys.exit(0)
+    return x[:, 0]
+def leaves_later(x):
+    if len(x) > 2:
+        os._exit(0)
+    return x[:, 0]
+def leaves_at_once(x):
+    os._exit(0)
+async def coroutine(x):
     return x[:, 0]
 def without_argument():
     return 1
@@ -96,9 +106,17 @@ def test_own_code_that_raises_is_told_with_its_own_traceback(capsys, flag, name,
     assert not [row for row in printed if "/fnbandit/" in row or "/workflows/" in row or "importlib" in row]
 
 
-def test_a_run_that_own_code_ends_has_failed():
-    assert run(environment="own_code:exits_later") == 1
+@pytest.mark.parametrize("name", ["exits_later", "leaves_later"])
+def test_a_run_that_own_code_ends_has_failed(name):
+    leave = os._exit
+    assert run(environment=f"own_code:{name}") == 1
     assert read_run("here").summary["status"] == "failed"
+    assert os._exit is leave
+
+
+def test_own_code_that_leaves_at_once_has_failed(capsys):
+    assert run(environment="own_code:leaves_at_once") == 1
+    assert capsys.readouterr().err.endswith("SystemExit: os._exit(0)\n")
 
 
 @pytest.mark.parametrize(
@@ -108,6 +126,7 @@ def test_a_run_that_own_code_ends_has_failed():
         ({"environment": "own_code:ragged"}, "returned no array"),
         ({"environment": "own_code:texts"}, "expected one real number per context"),
         ({"environment": "own_code:nothing"}, "shape ()"),
+        ({"environment": "own_code:coroutine"}, "returned a coroutine; write it as def, not as async def"),
         ({"algorithm": "own_code:Empty"}, "expected a class that extends fnbandit.Group"),
         ({"seed": str(2**64)}, "seed=18446744073709551616: expected a whole number, at least 0, below"),
         ({"seed": str(2**64 - 1), "seeds": "2"}, "seed=18446744073709551616"),

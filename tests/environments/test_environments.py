@@ -216,6 +216,17 @@ def test_no_class_in_a_csv_file_is_no_class(tmp_path):
         make_environment(plain(environment=str(tmp_path / "t.csv"), label="kind"))
 
 
+def test_columns_of_a_dictionary_are_decoded(tmp_path):
+    values = pa.array([1.0, 3.0, 1.0, 3.0, 2.0])
+    tables = []
+    for column in (values, values.dictionary_encode()):
+        path, _ = small_table(tmp_path, b=column)
+        tables.append(load_table(path.read_bytes(), str(path), "kind"))
+    for one, other in zip(*tables, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert values.to_pylist() in tables[1][0].T.tolist()
+
+
 def test_a_table_with_more_classes_than_memory(tmp_path):
     rows = 100_000
     pyarrow.parquet.write_table(pa.table({"a": np.arange(rows) * 1.0, "kind": np.arange(rows)}), tmp_path / "t.parquet")

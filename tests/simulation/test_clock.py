@@ -165,6 +165,13 @@ def test_a_table_may_have_more_agents_and_availability(tmp_path):
     assert (clock.speed.tolist(), clock.availability.tolist()) == ([3, 2], [0.5, 1])
 
 
+def test_a_table_may_have_columns_of_a_dictionary(tmp_path):
+    path = tmp_path / "clock.parquet"
+    table = {"agent": [0, 1], "speed": pa.array([3.0, 7.0]).dictionary_encode(), "latency": [0, 0]}
+    pa.parquet.write_table(pa.table(table | {"up": [1, 1], "down": [1, 1]}), path)
+    assert make_clock(plain(agents=2, clock="trace", clock_table=str(path))).speed.tolist() == [3, 7]
+
+
 def test_a_spread_that_would_stop_agents():
     with pytest.raises(ValueError, match=r"speed_spread=1.0: clock=uniform expects a number below 1"):
         make_clock(plain(clock="uniform", speed_spread=1.0))

@@ -231,6 +231,19 @@ def test_what_does_not_fit_is_one_line_whatever_its_checksums_say(tmp_path, name
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("change", [lambda rounds: [], lambda rounds: rounds[:-1], lambda rounds: rounds[::-1]])
+def test_rounds_that_do_not_fit_the_iteration_are_refused(tmp_path, change):
+    here = folder(tmp_path, interrupt(CONFIG, tmp_path, segments=6)) / "manifest.json"
+    body = json.loads(json.loads(here.read_text())["body"])
+    body["rounds"] = change(body["rounds"])
+    text = json.dumps(body)
+    here.write_text(json.dumps({"sha256": hashlib.sha256(text.encode()).hexdigest(), "body": text}))
+    assert CheckpointStore(str(tmp_path)).latest().iteration == steps(tmp_path)[0], "the one before"
+    folder(tmp_path, steps(tmp_path)[0]).joinpath("manifest.json").unlink()
+    with pytest.raises(CheckpointError, match="the number of rounds is inconsistent"):
+        CheckpointStore(str(tmp_path)).latest()
+
+
 def test_only_what_the_store_wrote_is_ever_deleted(tmp_path):
     """Strangers' files stay, beside the checkpoints and among them."""
     mine = [tmp_path / "thesis.tex", tmp_path / "step-000000003" / "manifest.json"]

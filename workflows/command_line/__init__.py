@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workflows.terminal.output import MESSAGE_HANDLER, Output, errors
+from workflows.terminal.stopping import interrupt_on_signals
 
 # Nothing heavy is imported here: `fnbandit --help` waits for neither pydantic nor rich.
 
@@ -107,6 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def entry(*command: str) -> None:
     """Run the console script; `command` is COMMAND of `python -m workflows.COMMAND`."""
+    interrupt_on_signals()
     out = sys.stdout = Output(sys.stdout)
     sys.stderr = Output(sys.stderr)
     try:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
 from fnbandit.config import FIELDS, Config
-from fnbandit.config.fields import Count, settings
+from fnbandit.config.fields import Count, refusal, settings
 from fnbandit.config.registry import BOUNDS, unknown
 from workflows.command_line.defaults import describe_defaults
 from workflows.command_line.flags import Positional, build_arguments, flag_types, parse_values, printable
@@ -79,7 +81,9 @@ def parse_request(program: str, argv: Sequence[str], lists: bool, kind: type[Kin
     """
     flags = parse_values(kind, program, argv, FIELDS)
     (path,) = flags.pop("file", [None])
-    values = (read_settings(path) if path is not None else {}) | flags
+    file = read_settings(path) if path is not None else {}
+    check_overridden(path, {name: several for name, several in file.items() if name in flags})
+    values = file | flags
     for name, several in values.items():
         if len(several) > 1 and not lists:
             raise ValueError(f"{name}: has several values; `fnbandit sweep` takes lists")
@@ -95,6 +99,20 @@ def parse_request(program: str, argv: Sequence[str], lists: bool, kind: type[Kin
             raise ValueError(explain_idle(name, reason, "--{} {}"))
         log.warning("fnbandit: %s: %s has no effect with %s", path, name, reason)
     return Request(points, arguments, describe_defaults(arguments.preset, points, fields))
+
+
+def check_overridden(path: Path | None, values: dict[str, list[Any]]) -> None:
+    """Raise where a file has a wrong value for a key that a flag overrides; the others are checked where they count."""
+    types = flag_types(StudyArguments)
+    for name, several in values.items():
+        adapter: TypeAdapter[Any] = TypeAdapter(types[name])
+        for value in several:
+            try:
+                adapter.validate_python(value, strict=True)
+            except ValidationError as error:
+                fault = error.errors()[0]
+                text = fault["msg"].removeprefix("Value error, ") if fault["type"] == "value_error" else ""
+                raise ValueError(f"{path}: {text or refusal(name, value, types[name])}") from None
 
 
 def read_settings(path: Path) -> dict[str, list[Any]]:

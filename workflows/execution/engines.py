@@ -29,6 +29,10 @@ class LocalEngine(AbstractContextManager["LocalEngine"]):
     ) -> None:
         """Release nothing: this process has no cluster."""
 
+    def describe(self) -> str:
+        """Describe the cluster that was joined; "" for this process or a cluster that it has started."""
+        return ""
+
     def check(self, config: Config, environment: Environment) -> None:
         """Raise on errors that can be found before anything is written or started."""
         resolve_device(config.device)
@@ -46,10 +50,10 @@ class LocalEngine(AbstractContextManager["LocalEngine"]):
         return LocalRun(config, checkpointing, resume=True)
 
 
-def make_engine(settings: Settings) -> LocalEngine:
+def make_engine(settings: Settings, study: str = "fnbandit") -> LocalEngine:
     """Build the engine that settings name; Ray is imported only if used, because that takes a second."""
     if settings.engine == "local":
         return LocalEngine()
     from workflows.execution.ray_engine import RayEngine
 
-    return RayEngine(settings)
+    return RayEngine(settings, study)

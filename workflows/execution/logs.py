@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fnbandit.errors import Interrupted
-from fnbandit.storage.files import LOG_FILE
+from fnbandit.storage.files import LOG_FILE, check_inside
 from workflows.terminal.secrets import MaskingFormatter
 
 log = logging.getLogger("fnbandit")
@@ -18,6 +18,7 @@ log = logging.getLogger("fnbandit")
 @contextmanager
 def logged(directory: Path) -> Iterator[None]:
     """Append the log records of this thread to a run's log.txt, with the traceback of an error that ends it."""
+    check_inside(directory / LOG_FILE)
     if (directory / LOG_FILE).is_symlink():
         (directory / LOG_FILE).unlink()  # it would lead out of the folder
     handler = logging.FileHandler(directory / LOG_FILE, encoding="utf-8")

@@ -8,6 +8,7 @@ from typing import Self
 
 import ray
 
+from actors.cluster import STARTED_HERE, find_dead_process
 from actors.layout import actor_bytes, count_requested_actors, nodes_of, reserve_resources
 from actors.pool import ActorPool
 from actors.run import RayRun, joined_cluster
@@ -25,21 +26,28 @@ class RayEngine(LocalEngine):
 
     in_turn = False
 
-    def __init__(self, settings: Settings) -> None:
-        self._options = settings.options()
+    def __init__(self, settings: Settings, study: str) -> None:
+        self._options, self._study = settings.options(), study
         self._stack = ExitStack()
         self._pool: ActorPool
         self._bytes = 0
         """Memory of the largest run in one actor"""
 
     def __enter__(self) -> Self:
-        self._pool = self._stack.enter_context(joined_cluster(self._options))
+        self._pool = self._stack.enter_context(joined_cluster(self._options, self._study))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    def describe(self) -> str:
+        if find_dead_process() or STARTED_HERE.is_set():
+            return ""
+        nodes, address = nodes_of(ray.nodes()), ray.get_runtime_context().gcs_address
+        plural = "s" if len(nodes) > 1 else ""
+        return f"cluster  {address}: {len(nodes)} node{plural}, {sum(node.cpus for node in nodes):g} CPU"
 
     def check(self, config: Config, environment: Environment) -> None:
         if not reserve_resources(config, self._options)[1]:
@@ -48,6 +56,8 @@ class RayEngine(LocalEngine):
 
     def room(self, points: list[RunSpec]) -> int:
         """Return the room on the nodes of this moment; a run without room waits."""
+        if find_dead_process():
+            return 1  # Ray would not answer; every run ends with this error.
         self._pool.share(len(points))
         nodes = nodes_of(ray.nodes())
         rooms = []

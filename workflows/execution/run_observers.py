@@ -62,15 +62,17 @@ def make_observers(session: Session, spec: RunSpec, name: str, run: Run) -> list
     records = RecordWriter(directory, settings.trace)
     totals = RunTotals(read_earlier_seconds(directory))
     bar = Bar(session.progress, short_name(spec), run_seconds(run.config))
-    metadata = describe_run(study, spec, name, run.config, facts | {"device": run.device})
+    metadata = describe_run(study, spec, name, run.config, facts)
     return [
         records,
         totals,
         SummaryWriter(directory, run, records, totals, facts),
-        LogLines(name, settings.engine, run, bar),
+        LogLines(name, settings.engine, run, bar, session.progress),
         bar,
         *([FigureDrawer(directory)] if len(study.points) == 1 else []),
-        TrackerObserver(session.tracker, metadata, directory, totals),
+        TrackerObserver(
+            session.tracker, metadata, directory, totals, lambda: {"device": run.device, "layout": run.layout}
+        ),
     ]
 
 
@@ -108,14 +110,19 @@ class SummaryWriter:
 class LogLines:
     """Logs the beginning and the end of a run."""
 
-    def __init__(self, name: str, engine: str, run: Run, bar: Bar) -> None:
-        self._name, self._engine, self._run, self._bar = name, engine, run, bar
+    def __init__(self, name: str, engine: str, run: Run, bar: Bar, progress: Progress) -> None:
+        self._name, self._engine, self._run, self._bar, self._progress = name, engine, run, bar, progress
+        self._layout = ""
 
     def begin(self, config: Config) -> None:
         log.info("fnbandit: %s: begins, %s", self._name, self._engine)
 
     def segment(self, segment: Segment) -> None:
-        """Log nothing."""
+        """Log the layout once it is known, and again where actors were placed anew in another one."""
+        if self._run.layout != self._layout:
+            self._layout = self._run.layout
+            log.info("fnbandit: %s: %s", self._name, self._layout)
+            self._progress.say_layout(self._layout)
 
     def end(self, status: Status) -> None:
         log.info("fnbandit: %s: %s, %s, %s", self._name, status, self._bar.text(), self._run.layout)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from fnbandit.errors import ClusterGone
 from fnbandit.storage.files import STUDY_FILE
 from workflows.execution.dry_run import plan_lines
 from workflows.execution.engines import LocalEngine, make_engine
 from workflows.execution.failures import FAILED, print_failures, resume_command
 from workflows.execution.preparation import check_study, join_earlier
 from workflows.execution.worker import execute_runs
-from workflows.reporting.study_report import draw_run, report_study
 from workflows.studies.locks import locked
 from workflows.studies.mirror import Mirror, check_place
 from workflows.studies.progress_on_disk import list_unfinished
@@ -21,11 +21,17 @@ from workflows.studies.reuse import copy_finished
 from workflows.studies.study import StudyPlan, load_study
 from workflows.studies.tracking_uri import with_absolute_store
 from workflows.terminal.output import errors
+from workflows.terminal.stopping import exits_refused
 
 
 def execute(study: StudyPlan, console: Console, overwrite: bool = False, others: Sequence[StudyPlan] = ()) -> int:
     """Run the runs that are finished neither in a study nor in the `others` before it; return the exit code."""
-    engine = make_engine(study.settings)
+    with exits_refused():
+        return _prepare(study, console, overwrite, others)
+
+
+def _prepare(study: StudyPlan, console: Console, overwrite: bool, others: Sequence[StudyPlan]) -> int:
+    engine = make_engine(study.settings, study.name)
     check_study(study, engine)
     for line in plan_lines(study):
         console.print(line, soft_wrap=True)
@@ -57,16 +63,11 @@ def _execute(study: StudyPlan, engine: LocalEngine, console: Console, mirror: Mi
         mirror.begin()
     if len(todo) < len(study.points):
         console.print(f"{len(study.points) - len(todo)} of {len(study.points)} runs are finished already")
-    failures = []
-    if todo:
-        failures = execute_runs(study, todo, engine, console, mirror)
-    else:
-        if len(study.points) == 1:
-            draw_run(study.directory)  # again: it may have been stopped between its end and its figures
-        report_study(study, console)
+    failures = execute_runs(study, todo, engine, console, mirror)
     if not failures:
         return 0
     if len(study.points) == 1:
-        raise failures[0].error
+        error = failures[0].error
+        raise ClusterGone(f"{error}; `{resume_command(study)}` goes on") if isinstance(error, ClusterGone) else error
     print_failures(study, failures)
     return 1

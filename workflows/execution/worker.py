@@ -12,20 +12,21 @@ from fnbandit.core import Status
 from fnbandit.errors import Interrupted
 from fnbandit.planning.duration import run_seconds
 from fnbandit.simulation.observers import Observers
+from fnbandit.storage.records import read_run
 from workflows.execution.engines import LocalEngine
 from workflows.execution.failures import Failure, resume_command
 from workflows.execution.logs import logged
 from workflows.execution.provenance import find_commit
 from workflows.execution.run_observers import Session, make_observers
 from workflows.reporting.naming import run_names
-from workflows.reporting.study_report import report_study
+from workflows.reporting.study_report import draw_run, report_study
 from workflows.studies.locks import locked
 from workflows.studies.mirror import Mirror
 from workflows.studies.study import RunSpec, StudyPlan
 from workflows.terminal.progress import Progress
 from workflows.terminal.stopping import Stop
-from workflows.tracking.base import RunArtifacts, make_tracker, tolerated
-from workflows.tracking.metadata import collect_artifacts, describe_study
+from workflows.tracking.base import RunArtifacts, Tracker, list_run_files, make_tracker, tolerated
+from workflows.tracking.metadata import collect_artifacts, describe_run, describe_study, replay_metrics
 
 
 class Worker:
@@ -81,9 +82,17 @@ def execute_runs(
         artifacts = RunArtifacts()
         try:
             work = sum(run_seconds(spec.config) for spec in todo)
-            with Progress(console, len(study.points), work, len(study.points) - len(todo)) as progress, engine:
-                failures = _execute(Session(study, engine, tracker, progress, stop, mirror), todo)
+            failures = []
+            if todo:
+                with Progress(console, len(study.points), work, len(study.points) - len(todo)) as progress, engine:
+                    if cluster := engine.describe():
+                        progress.say(cluster)
+                        progress.layouts = set()
+                    failures = _execute(Session(study, engine, tracker, progress, stop, mirror), todo)
+            elif len(study.points) == 1:
+                draw_run(study.directory)  # again: it may have been stopped between its end and its figures
             report = report_study(study, console)
+            send_again(study, tracker, {spec.path for spec in todo})
             artifacts = collect_artifacts(report.runs, report.files, study.caption)
             status = "failed" if failures else "finished"
         except KeyboardInterrupt:
@@ -93,6 +102,23 @@ def execute_runs(
             with tolerated(study.name):
                 tracker.finish(status, artifacts)
     return failures
+
+
+def send_again(study: StudyPlan, tracker: Tracker, just_run: set[str]) -> None:
+    """Send the finished runs of earlier sessions that the tracker has not received completely."""
+    names = run_names(study.points)
+    for spec in study.points:
+        folder = study.directory / spec.path
+        if spec.path in just_run or tracker.has_received(folder):
+            continue
+        with tolerated(names[spec.path]):
+            record = read_run(folder)
+            facts = record.summary
+            tracked = tracker.start_run(describe_run(study, spec, names[spec.path], spec.config, facts), folder)
+            for step, metrics in replay_metrics(record):
+                tracked.log(step, metrics)
+            tags = {"device": facts["device"], "layout": facts["layout"]}
+            tracked.finish("finished", RunArtifacts(list_run_files(folder), tags=tags))
 
 
 def _execute(session: Session, todo: Sequence[RunSpec]) -> list[Failure]:

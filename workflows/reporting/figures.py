@@ -20,7 +20,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from fnbandit.storage.files import MAKER
+from fnbandit.storage.files import MAKER, check_inside
 from fnbandit.storage.records import RunRecord, atomic_write
 from workflows.reporting.canvas import STYLE, Sheet, equalize, note, plain, style
 from workflows.reporting.curves import (
@@ -197,6 +197,7 @@ def draw(
     pdf: bool = True,
 ) -> list[Path]:
     """Write every figure as PNG and PDF into `out`; return the PNG files, the most important first."""
+    check_inside(out / "any")
     out.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, figure in figures(runs, title, published).items():

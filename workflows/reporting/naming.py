@@ -23,11 +23,11 @@ MACHINE = ("device", "statistics_dtype", "network_dtype", "label")
 
 
 def run_names(points: Sequence[RunSpec]) -> dict[str, str]:
-    """Name every run of a study, by path: differing fields, the seed, then the rest: "N=10 D=2.5 s1 cosine"."""
+    """Name every run of a study, by path: N, D, other differing fields, the seed, the task: "N=10 D=2.5 s1 cosine"."""
     configs = [effective(dataclasses.asdict(point.config)) for point in points]
     differ = find_differing(configs)
-    first = [*(name for name in LEADING if name in differ), *(name for name in differ if name not in LEADING)]
-    rest = [name for name in (*LEADING, "environment", "algorithm") if name not in first]
+    first = [*LEADING, *(name for name in differ if name not in LEADING)]
+    rest = [name for name in ("environment", "algorithm") if name not in first]
     names = {}
     for point, config in zip(points, configs, strict=True):
         words = [point.label] if point.label else [_word(name, config[name]) for name in first if name in config]

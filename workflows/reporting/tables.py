@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fnbandit.numerics.memory import readable
 from fnbandit.simulation.results import standard_error
-from fnbandit.storage.records import RunRecord
+from fnbandit.storage.records import RunRecord, atomic_write
 from workflows.reporting.grouping import FIELD_NAMES, find_differing, group, list_shared_settings, read_total
 from workflows.reporting.naming import rank
 
@@ -165,7 +165,7 @@ def write_csv(runs: Sequence[RunRecord], path: Path) -> None:
     """Write the table in full precision, with a column for every field that distinguishes rows."""
     found = rows(runs)
     fields = list(found[0].settings) if found else []
-    with path.open("w", newline="") as file:
+    with atomic_write(path) as part, part.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["run", *fields, "seeds", "regret", "regret_standard_error", "error_over", *TABLE_TOTALS])
         for row in found:

@@ -11,8 +11,9 @@ running trace is an Arrow IPC stream. `study.json` holds the plan from which `re
   a crash or a lost node. A stop loses the time since the last checkpoint and nothing else. A run is "finished" once
   every row has been read back from the disk.
 - A process that does not answer for `--actor-timeout` seconds ends the run with a line that names it; a busy server
-  is pinged first. Ctrl-C, SIGTERM and SIGHUP end a study within seconds, with status "interrupted". A killed raylet
-  may terminate the driver without a message (a Ray limitation); `resume` still works.
+  is pinged first. Ctrl-C, SIGTERM and SIGHUP end a study within seconds, with status "interrupted". If the cluster that
+  a command started is gone (its raylet or GCS has ended), one line gives the command that resumes; status "failed".
+- Nothing is written through a link that leads out of the study's folder.
 - fnbandit deletes only files that it wrote, by name: checkpoints of finished runs, in a folder `fnbandit-checkpoints`
   of their own.
 - One process writes to a study's folder; a second one is refused and names the first. Where a shared file system does

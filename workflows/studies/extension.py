@@ -10,7 +10,7 @@ from pathlib import Path
 from fnbandit.config import FIELDS, Config
 from fnbandit.config.presets import PRESET_FIELDS
 from fnbandit.config.registry import without_effect
-from fnbandit.storage.files import CLEARED_FILES, FIGURES_FOLDER, MAKER, STUDY_FILE
+from fnbandit.storage.files import CLEARED_FILES, FIGURES_FOLDER, MAKER, STUDY_FILE, check_inside
 from workflows.studies.settings import Settings
 from workflows.studies.study import RunSpec, StudyPlan
 
@@ -73,12 +73,15 @@ def clear(study: StudyPlan, settings: Settings) -> None:
     """
     from fnbandit.storage.checkpoints import CheckpointStore
 
+    folders = [study.directory, *(study.directory / point.path for point in study.points)]
+    for folder in folders:
+        check_inside(folder / FIGURES_FOLDER / "any")
     if study.settings.checkpoint in (None, settings.checkpoint):
         for point in study.points:
             location = study.settings.choose_checkpointing(study.directory, point.path).location
             assert location is not None
             CheckpointStore(location).clear()
-    for folder in [study.directory, *(study.directory / point.path for point in study.points)]:
+    for folder in folders:
         figures = [path for path in (folder / FIGURES_FOLDER).glob("*.p[nd][gf]") if is_drawn(path)]
         for path in [*figures, *(folder / name for name in CLEARED_FILES)]:
             path.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fnbandit.storage.files import LOCK_FILE
+from fnbandit.storage.files import LOCK_FILE, check_inside
 
 SIGN_EVERY, STALE = 15.0, 60.0
 UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -29,8 +29,9 @@ UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Keep other processes from writing to a folder; a one-line ValueError if one does."""
-    directory.mkdir(parents=True, exist_ok=True)
     path = directory / LOCK_FILE
+    check_inside(path)
+    directory.mkdir(parents=True, exist_ok=True)
     file = _acquire(directory)
     stop = threading.Event()
     renewal = threading.Thread(target=_renew, args=(file, stop), name="fnbandit-lock", daemon=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fnbandit.config import Config
-from fnbandit.storage.files import REUSED_FILES
+from fnbandit.storage.files import REUSED_FILES, SUMMARY_FILE, check_inside
 from fnbandit.storage.records import read_summary, write_summary
 from workflows.studies.progress_on_disk import list_unfinished
 from workflows.studies.study import StudyPlan
@@ -27,6 +27,7 @@ def copy_finished(study: StudyPlan, others: Sequence[StudyPlan]) -> int:
         # A run that has begun continues: its checkpoint and its MLflow run are its own.
         if source is None or folder.exists():
             continue
+        check_inside(folder / SUMMARY_FILE)
         folder.mkdir(parents=True)
         for name in REUSED_FILES:
             if (source / name).exists():

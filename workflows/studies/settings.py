@@ -6,12 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, model_validator
 
 from actors.options import Options
 from fnbandit.config.fields import Positive, settings
 from fnbandit.config.registry import unknown
 from fnbandit.storage.locations import below, is_uri
+from workflows.terminal.secrets import check_uri
 
 if TYPE_CHECKING:
     from fnbandit.runs import Checkpointing
@@ -53,6 +54,12 @@ class Settings(Options):
     """MLflow server or store; without it MLFLOW_TRACKING_URI, or sqlite in the working directory."""
     experiment: str = "fnbandit"
     """MLflow's experiment, which the runs go to."""
+
+    @model_validator(mode="after")
+    def _check_places(self) -> Settings:
+        for name in ("address", "out", "checkpoint", "tracking_uri"):
+            check_uri(name, getattr(self, name))
+        return self
 
     @property
     def uses_mlflow(self) -> bool:

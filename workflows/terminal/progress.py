@@ -115,6 +115,8 @@ class Progress:
         self._running: list[Bar] = []
         self._pace = Pace()
         self._lock = threading.RLock()
+        self.layouts: set[str] | None = None
+        """Layouts printed so far; None where the layout was printed before the start"""
         self._began = self._last = time.monotonic()
         self._live: Live | None = None
         if console.is_terminal and not console.is_dumb_terminal and not console.quiet:
@@ -141,7 +143,7 @@ class Progress:
         with self._lock:
             self._pace.note(self._sum_work())
             if self._live is None and time.monotonic() - self._last > PROGRESS_LINE_SECONDS:
-                self._say(f"{self._running[0].text()}{self._format_left()}" if self._total == 1 else self._text())
+                self.say(f"{self._running[0].text()}{self._format_left()}" if self._total == 1 else self._text())
 
     def fold(self, bar: Bar, status: Status) -> None:
         """Remove the line of a run that has ended, and count its work."""
@@ -153,7 +155,7 @@ class Progress:
             if self._live is None and status == "finished":
                 seconds = f"{time.monotonic() - bar.began:.1f} s"
                 of = f"{self._finished} of {self._total} runs: " if self._total > 1 else ""
-                self._say(f"{of}{bar.name}: {bar.text()}, {seconds}{self._format_left()}")
+                self.say(f"{of}{bar.name}: {bar.text()}, {seconds}{self._format_left()}")
 
     def _sum_work(self) -> float:
         return self._folded + sum(bar.work * bar.share for bar in self._running)
@@ -168,7 +170,15 @@ class Progress:
             words.append(f"{self._failed} failed")
         return f"{', '.join(words)}, {self._sum_work() / self._work:.0%}{self._format_left()}"
 
-    def _say(self, line: str) -> None:
+    def say_layout(self, layout: str) -> None:
+        """Print a layout that was not known before the cluster was joined, once."""
+        with self._lock:
+            if self.layouts is not None and layout not in self.layouts:
+                self.layouts.add(layout)
+                self.say(f"layout   {layout}")
+
+    def say(self, line: str) -> None:
+        """Print a line above the picture."""
         self._last = time.monotonic()
         self._console.print(line, soft_wrap=True, markup=False)
 

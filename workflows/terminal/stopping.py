@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
+ASKED = threading.Event()
+"""Set by a signal before a study began; a library that was running then may have caught its KeyboardInterrupt"""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -29,6 +32,9 @@ class Stop(AbstractContextManager["Stop"]):
             # Ignored signals stay ignored, as under nohup.
             handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
             self._earlier = {number: signal.signal(number, self._handle) for number in handled}
+        if ASKED.is_set():
+            self.__exit__()
+            raise KeyboardInterrupt
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,6 +64,35 @@ class Stop(AbstractContextManager["Stop"]):
         if self._asked and not self._held and not self._raised:
             self._raised = True
             raise KeyboardInterrupt
+
+
+def interrupt_on_signals() -> None:
+    """Let SIGTERM and SIGHUP, unless they are ignored, raise KeyboardInterrupt from now on, as SIGINT does."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        ASKED.set()
+        raise KeyboardInterrupt
+
+    for number in SIGNALS[1:]:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, interrupt)
+
+
+@contextmanager
+def exits_refused() -> Iterator[None]:
+    """Let os._exit in a user's own part raise SystemExit, as sys.exit does: the command would end as if finished."""
+    leave, process = os._exit, os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if os.getpid() != process:
+            leave(status)  # a forked process
+        raise SystemExit(f"os._exit({status})")
+
+    os._exit = refuse
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def in_main_thread() -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from fnbandit.config import Config
 from fnbandit.config.registry import import_user_part
 from fnbandit.core import Segment, Status
 from fnbandit.errors import call_user_code
-from fnbandit.storage.files import FIGURES_FOLDER, RESULT_FILES
+from fnbandit.storage.files import FIGURES_FOLDER, LOG_FILE, RESULT_FILES
 from fnbandit.storage.totals import RunTotals
 from workflows.studies.settings import TRACKERS, Settings
 from workflows.terminal.secrets import mask_secrets
@@ -48,6 +48,12 @@ class RunArtifacts:
     """Totals by step, which is N or the first field that a study varies; empty for a run"""
     note: str | None = None
     """Markdown"""
+    axis: str = ""
+    """Field that the steps of a study's totals are values of; empty for a run"""
+    best: Mapping[str, float] = field(default_factory=dict)
+    """Totals of the setting of a study with the least regret"""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Facts that are known only at the end"""
 
 
 class TrackedRun:
@@ -69,6 +75,10 @@ class Tracker:
     def start_run(self, run: RunMetadata, folder: Path) -> TrackedRun:
         """Start to track a run, whose records are in `folder`."""
         return TrackedRun()
+
+    def has_received(self, folder: Path) -> bool:
+        """Return True where nothing of the finished run in a folder has to be sent again."""
+        return True
 
     def finish(self, status: Status, artifacts: RunArtifacts) -> None:
         """Receive how the study ended, and its results, after all runs have finished."""
@@ -94,9 +104,11 @@ def make_tracker(study: RunMetadata | None, folder: Path, settings: Settings) ->
 class TrackerObserver:
     """An observer that passes the metrics of a run to a tracker; a run whose tracker raises goes on without it."""
 
-    def __init__(self, tracker: Tracker, run: RunMetadata, folder: Path, totals: RunTotals) -> None:
-        """Read the metrics from `totals`, an observer that comes before this one."""
-        self._tracker, self._run, self._folder, self._totals = tracker, run, folder, totals
+    def __init__(
+        self, tracker: Tracker, run: RunMetadata, folder: Path, totals: RunTotals, tags: Callable[[], dict[str, str]]
+    ) -> None:
+        """Read the metrics from `totals`, an observer that comes before this one, and at the end the tags."""
+        self._tracker, self._run, self._folder, self._totals, self._tags = tracker, run, folder, totals, tags
         self._tracked = TrackedRun()
 
     def begin(self, config: Config) -> None:
@@ -111,10 +123,14 @@ class TrackerObserver:
             self._tracked = tracked
 
     def end(self, status: Status) -> None:
-        files = [path for name in RESULT_FILES if (path := self._folder / name).exists()]
-        figures = sorted((self._folder / FIGURES_FOLDER).glob("*.png"))
         with tolerated(self._run.name):
-            self._tracked.finish(status, RunArtifacts([*files, *figures]))
+            self._tracked.finish(status, RunArtifacts(list_run_files(self._folder), tags=self._tags()))
+
+
+def list_run_files(folder: Path) -> list[Path]:
+    """Return the files of a run that trackers attach to it: its figures, results and log."""
+    files = [path for name in (*RESULT_FILES, LOG_FILE) if (path := folder / name).exists()]
+    return [*sorted((folder / FIGURES_FOLDER).glob("*.png")), *files]
 
 
 @contextmanager

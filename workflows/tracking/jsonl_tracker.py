@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fnbandit.core import Status
-from fnbandit.storage.files import JSONL_FILE
+from fnbandit.storage.files import JSONL_FILE, check_inside
 from workflows.studies.settings import Settings
 from workflows.tracking.base import RunArtifacts, RunMetadata, TrackedRun, Tracker
 
@@ -19,6 +19,7 @@ class JsonlRun(TrackedRun):
 
     def __init__(self, run: RunMetadata, folder: Path) -> None:
         self._path = folder / JSONL_FILE
+        check_inside(self._path)
         self._path.unlink(missing_ok=True)  # a resumed run logs all steps again
         self._write({"event": "start", **dataclasses.asdict(run)})
 

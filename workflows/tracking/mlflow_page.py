@@ -84,7 +84,7 @@ def _server(uri: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Start MLflow's server, wait until it answers, and end all its processes afterwards."""
     command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
     # Not as an argument: all users of the machine can read those, and a URI may have a password.
-    environment = os.environ | {"MLFLOW_BACKEND_STORE_URI": uri}
+    environment = os.environ | {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_DISABLE_TELEMETRY": "true"}
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True

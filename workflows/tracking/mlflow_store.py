@@ -10,8 +10,9 @@ from urllib.parse import urlencode
 from workflows.studies.tracking_uri import sqlite_path
 
 TABLE_COLUMNS = {
-    "attributes.`Run Name`": 180, "runDateAndNestInfo": 112, "metrics.`regret`": 78, "metrics.`rounds`": 68,
-    "metrics.`bytes`": 100, "params.`agents`": 66, "params.`threshold`": 76, "params.`seed`": 56,
+    "attributes.`Run Name`": 124, "runDateAndNestInfo": 80, "metrics.`regret`": 66, "metrics.`rounds`": 62,
+    "metrics.`MB`": 70, "params.`agents`": 60, "params.`threshold`": 72, "params.`horizon`": 62,
+    "params.`environment`": 88, "params.`algorithm`": 124, "params.`trigger`": 70, "params.`seed`": 50,
 }  # fmt: skip
 """Columns of the table of runs, with widths in pixels that leave room for MLflow's side panels at 1440"""
 RUNS, STUDIES = "fnbandit-runs", "fnbandit-studies"
@@ -25,6 +26,9 @@ def _view(name: str, **state: object) -> str:
 
 
 EXPERIMENT_TAGS = {
+    "mlflow.note.content": "Runs of `fnbandit`. A study is a run with a child for each of its runs. regret: mean over "
+    "agents, summed over iterations; MB: 10^6 bytes that agents sent and received; an empty threshold: the trigger has "
+    "none. The records in each run's folder are complete; MLflow shows at most 500 values of a metric.",
     "mlflow.experimentKind": "custom_model_development",
     f"mlflow.sharedViewState.{RUNS}": _view(
         "runs, best first", orderByKey="metrics.`regret`", orderByAsc=True, searchFilter="params.seed != ''"

@@ -6,6 +6,7 @@ so that a resumed run or study continues in it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -23,6 +24,7 @@ from workflows.studies.settings import Settings
 from workflows.studies.tracking_uri import store_uri
 from workflows.terminal.secrets import mask_secrets
 from workflows.tracking.base import RunArtifacts, RunMetadata, TrackedRun, Tracker
+from workflows.tracking.mlflow_names import OVERVIEW, choose_overview, name_by_axis, reduce_picture, shorten
 from workflows.tracking.mlflow_store import EXPERIMENT_TAGS, artifact_location, make_store
 
 METRICS_PER_REQUEST = 90
@@ -42,26 +44,43 @@ class MlflowTracker(Tracker):
         self.uri, self.experiment = store_uri(settings.tracking_uri), settings.experiment
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._down = False
-        self._closing = False
+        self._closing = self._began = False
         self._requests = 0
         self.lacking: list[str] = []
         """Names of runs that are not completely sent"""
         self._experiment_id: str | None = None
+        self.command: str | None = None
+        """Command that made the study, where this one resumes it"""
         self.parent = None if study is None else MlflowRun(self, study, folder)
         self._thread = threading.Thread(target=self._work, name="fnbandit-tracking", daemon=True)
         self._thread.start()
 
     def start_run(self, run: RunMetadata, folder: Path) -> MlflowRun:
+        self._began = True
         return MlflowRun(self, run, folder)
 
     def put(self, task: Callable[[], None]) -> None:
         """Let the tracking thread call a function."""
         self._queue.put(task)
 
+    def has_received(self, folder: Path) -> bool:
+        body = read_identity(folder)
+        place = (mask_secrets(self.uri), self.experiment)
+        return body.get("sent") == "finished" and (body.get("store"), body.get("experiment")) == place
+
     def finish(self, status: Status, artifacts: RunArtifacts) -> None:
-        """Log the study's results, then wait until the queue is empty or the server stops responding."""
+        """Log the study's results, then wait until the queue is empty or the server stops responding.
+
+        Ask nothing of MLflow where it has the finished study already.
+        """
         if self.parent is not None:
-            self.parent.finish(status, artifacts)
+            if self._began or not self.parent.has_all(status):
+                self.parent.finish(status, artifacts)
+            else:
+                self.lacking.remove(self.parent.name)
+        elif not self._began:
+            self._queue.put(None)
+            return
         self._closing = True
         self._queue.put(None)
         seen = -1
@@ -81,6 +100,7 @@ class MlflowTracker(Tracker):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
         os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         while (task := self._queue.get()) is not None:
             try:
                 task()
@@ -113,7 +133,7 @@ class MlflowTracker(Tracker):
             found = self.client.get_experiment_by_name(self.experiment) or self._new_experiment()
             identity, tags = found.experiment_id, found.tags
             for key, value in EXPERIMENT_TAGS.items():
-                if key not in tags:
+                if tags.get(key) != value:
                     self.client.set_experiment_tag(identity, key, value)
             self._experiment_id = identity
         return self._experiment_id
@@ -142,6 +162,10 @@ class MlflowRun(TrackedRun):
         self._tracker, self._metadata = tracker, metadata
         self._identity = folder / MLFLOW_FILE
         self._run_id: str | None = None
+        self._command: str | None = None
+        """Command that made the run, where an earlier session did"""
+        self._superseded: str | None = None
+        """Earlier run of the study that this one replaces"""
         self._began = milliseconds()
         self._rows: list[tuple[int, Mapping[str, float], int]] = []
         """Step, values and time"""
@@ -151,6 +175,7 @@ class MlflowRun(TrackedRun):
         self._last: float | None = None
         self._waiting = False
         """True while a request to send is in the queue: a slow server gets one at a time"""
+        self.name = metadata.name
         tracker.lacking.append(metadata.name)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -171,6 +196,11 @@ class MlflowRun(TrackedRun):
         ended = milliseconds()
         self._tracker.put(lambda: self._end(status, artifacts, ended))
 
+    def has_all(self, status: Status) -> bool:
+        """Return True where an earlier session has sent this study, with these params, and how it ended."""
+        body = read_identity(self._identity.parent)
+        return (body.get("sent"), body.get("params")) == (status, self._digest)
+
     # The methods below run in the tracking thread.
 
     def _begin(self) -> None:
@@ -186,43 +216,80 @@ class MlflowRun(TrackedRun):
         run_id, params = self._earlier(), []
         if run_id is None:
             experiment = self._tracker.experiment_id()
-            run_id = client.create_run(experiment, start_time=self._began, run_name=self._metadata.name).info.run_id
+            run_id = client.create_run(experiment, start_time=self._began, run_name=self.name).info.run_id
             params = [Param(key, str(value)) for key, value in self._metadata.params.items()]
+            if "command" not in tags:
+                tags["command"] = self._tracker.command or tags["resumed_by"]
             self._log_dataset(run_id)
+        elif self._command:
+            tags["command"] = self._command
         client.log_batch(run_id, params=params, tags=[RunTag(key, value) for key, value in tags.items()])
         self._identity.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self._identity, {**self._place, "run_id": run_id})
         self._run_id = run_id
+        self._write_identity({})
+        if self._superseded is not None:
+            self._replace(self._superseded)
+
+    def _write_identity(self, sent: dict[str, str]) -> None:
+        write_json(self._identity, {**self._place, "run_id": self._run_id, **sent})
 
     @property
     def _place(self) -> dict[str, str]:
         return {"store": mask_secrets(self._tracker.uri), "experiment": self._tracker.experiment}
 
+    @property
+    def _digest(self) -> str:
+        text = json.dumps({key: str(value) for key, value in self._metadata.params.items()}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
     def _earlier(self) -> str | None:
-        """Reopen the run that an earlier session began; return None if this store has none."""
-        try:
-            body = json.loads(self._identity.read_text())
-            run_id = str(body.pop("run_id"))
-        except (OSError, ValueError, KeyError, AttributeError):
-            return None
-        if body != self._place:
+        """Reopen the run that an earlier session began; return None if this store has none that can be continued.
+
+        A study that has totals already, or has been extended, gets a new run: MLflow keeps every value and param.
+        """
+        body = read_identity(self._identity.parent)
+        run_id = body.get("run_id")
+        if run_id is None or any(body.get(key) != value for key, value in self._place.items()):
             return None
         from mlflow.exceptions import MlflowException
 
         client = self._tracker.client
         try:
-            info = client.get_run(run_id).info
+            run = client.get_run(run_id)
         except MlflowException as error:
             if error.error_code == "RESOURCE_DOES_NOT_EXIST":
                 return None
             raise
-        if info.lifecycle_stage != "active":
+        if run.info.lifecycle_stage != "active":
             return None
-        client.update_run(run_id, status="RUNNING")
-        self._began = info.start_time
-        if self is not self._tracker.parent:
+        self._began = run.info.start_time
+        self._command = run.data.tags.get("command")
+        if self is self._tracker.parent:
+            if "resumed_by" in self._metadata.tags:
+                self._tracker.command = self._command
+            params = {key: str(value) for key, value in self._metadata.params.items()}
+            if run.data.metrics or run.data.params != params:
+                self._superseded = run_id
+                return None
+        else:
             self._there = {metric.step for metric in client.get_metric_history(run_id, "regret")}
-        return run_id
+        client.update_run(run_id, status="RUNNING")
+        return str(run_id)
+
+    def _replace(self, old: str) -> None:
+        """Move the children of an earlier run of this study to this one, and delete the earlier one."""
+        client, token = self._tracker.client, None
+        children = []
+        while token != "":
+            found = client.search_runs(
+                [self._tracker.experiment_id()], f"tags.`mlflow.parentRunId` = '{old}'", page_token=token
+            )
+            children += [run.info.run_id for run in found]
+            token = found.token or ""
+        for child in children:
+            self._tracker.client.set_tag(child, "mlflow.parentRunId", self._run_id)
+        client.delete_run(old)
+        self._superseded = None
 
     def _log_dataset(self, run_id: str) -> None:
         if self._metadata.dataset is None:
@@ -241,7 +308,7 @@ class MlflowRun(TrackedRun):
         while self._sent < len(self._rows):
             part = self._rows[self._sent : self._sent + METRICS_PER_REQUEST]
             new = [row for row in part if row[0] not in self._there]
-            values = [Metric(key, value, when, step) for step, row, when in new for key, value in row.items()]
+            values = [Metric(key, value, when, step) for step, row, when in new for key, value in shorten(row).items()]
             if values:
                 self._tracker.client.log_batch(self._run_id, metrics=values)
             self._sent += len(part)
@@ -249,15 +316,35 @@ class MlflowRun(TrackedRun):
     def _end(self, status: Status, artifacts: RunArtifacts, ended: int) -> None:
         self._begin()
         # A study's values have the time of its start: a later session that sends them again writes the same rows.
-        self._rows += [(step, values, self._began) for step, values in artifacts.metrics]
+        totals = name_by_axis(artifacts.metrics, artifacts.axis) if artifacts.axis else artifacts.metrics
+        self._rows += [(step, values, self._began) for step, values in totals]
+        if artifacts.best:
+            self._rows.append((0, artifacts.best, self._began))
         self._send()
+        tags = dict(artifacts.tags)
         if artifacts.note is not None:
-            self._tracker.client.set_tag(self._run_id, "mlflow.note.content", artifacts.note)
+            tags["mlflow.note.content"] = artifacts.note
+            if figure := choose_overview(artifacts.files):
+                self._tracker.client.log_image(self._run_id, reduce_picture(figure), OVERVIEW)
+                picture = f"![{figure.stem}](get-artifact?path={OVERVIEW}&run_uuid={self._run_id})"
+                tags["mlflow.note.content"] = f"{artifacts.note}\n{picture}\n"
+        for key, value in tags.items():
+            self._tracker.client.set_tag(self._run_id, key, value)
         for path in artifacts.files:
             folder = FIGURES_FOLDER if path.suffix in (".png", ".pdf") else None
             self._tracker.client.log_artifact(self._run_id, str(path), folder)
         self._tracker.client.set_terminated(self._run_id, STATUS.get(status, "FAILED"), ended)
-        self._tracker.mark_complete(self._metadata.name)
+        self._write_identity({"sent": status, "params": self._digest})
+        self._tracker.mark_complete(self.name)
+
+
+def read_identity(folder: Path) -> dict[str, str]:
+    """Read which MLflow run a folder has, and whether it has been sent; empty without one."""
+    try:
+        body = json.loads((folder / MLFLOW_FILE).read_text())
+        return {str(key): str(value) for key, value in body.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
 
 
 def milliseconds() -> int:

@@ -139,6 +139,21 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path, capsys, command, text, 
 
 
 @pytest.mark.parametrize(
+    ("text", "flags", "line"),
+    [
+        ('engine = "foo"', "--engine local", "wrong.toml: engine='foo' is unknown"),
+        ("agents = 0", "--agents 2", "wrong.toml: agents=0: expected a whole number, at least 1"),
+        ('algorithm = "fn-ucp"', "--algorithm random", "wrong.toml: algorithm='fn-ucp' is unknown"),
+        ("agents = [2, 0]", "--agents 2", "wrong.toml: agents=0: expected a whole number, at least 1"),
+        ("horizon = 1.5", "--horizon 5", "wrong.toml: horizon=1.5: expected a whole number, at least 1"),
+    ],
+)
+def test_a_wrong_value_that_a_flag_overrides_is_wrong(tmp_path, capsys, text, flags, line):
+    (tmp_path / "wrong.toml").write_text(text)
+    assert line in refused(["run", "wrong.toml", *flags.split()], capsys)
+
+
+@pytest.mark.parametrize(
     "argv", ["my.toml --tracking none", "--tracking none my.toml", "--dry-run=false my.toml", "--engine local my.toml"]
 )
 def test_a_file_counts_wherever_it_stands(argv):

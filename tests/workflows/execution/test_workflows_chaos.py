@@ -26,7 +26,8 @@ SECONDS = float(os.environ.get("FNBANDIT_CHAOS_SECONDS", "600"))
 SEED = int(os.environ.get("FNBANDIT_CHAOS_SEED", time.time_ns() % 1_000_000))
 STUDY = ["--agents=2,4", "--seeds=2", "--trigger=logdet", "--horizon=600", "--agents-per-actor=2",
          "--cpus-per-actor=0.25", "--checkpoint-seconds=0.5", "--tracking", "none", "--out=here"]  # fmt: skip
-KINDS = {"agent": "ray::AgentActor", "server": "ray::ServerActor", "raylet": "raylet", "driver": "fnbandit"}
+# Names as the system keeps them, 15 characters; the rest of a name follows the task.
+KINDS = {"agent": "ray::AgentActor", "server": "ray::ServerActo", "raylet": "raylet", "driver": "fnbandit"}
 
 
 def victims(kind, environment):

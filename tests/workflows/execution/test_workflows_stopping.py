@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import gone, plain
-from test_actors_drivers import own_environment, processes_of, short_directory  # noqa: F401
+from test_actors_drivers import left, own_environment, processes_of, short_directory  # noqa: F401
 
 from fnbandit import read_run, simulate
 from workflows.terminal.stopping import SIGNALS, Stop
@@ -102,6 +102,22 @@ def test_ctrl_c_ends_a_function_that_hangs(tmp_path):
     assert status(tmp_path / "here") == "interrupted"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize("moment", ["at once", "while Ray starts"])
+def test_signals_in_the_first_seconds_are_one_line(short_directory, moment, number):  # noqa: F811
+    environment = own_environment(short_directory)
+    arguments = ["--agents=2", "--horizon=2000", "--tracking=none", "--out=here"]
+    with fnbandit("run", *arguments, env=environment, cwd=short_directory) as process:
+        process.stdout.readline()
+        if moment == "while Ray starts":
+            wait_for(lambda: processes_of(environment["RAY_AUTH_TOKEN"])[1:], process)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert len(err.splitlines()) == 1 and err.startswith("fnbandit: interrupted")
+    assert left(environment) == []
+
+
 # On Ray
 
 
@@ -114,7 +130,8 @@ def study(short_directory):  # noqa: F811
     arguments += ["--checkpoint-seconds=0.5", "--tracking", "none", "--out=here"]
     with fnbandit("run", *arguments, env=environment, cwd=short_directory) as process:
         wait_for(lambda: list(short_directory.glob("here/**/manifest.json")), process)
-        found = {name.split(".")[0]: pid for name, pid in processes_of(environment["RAY_AUTH_TOKEN"])}
+        # The system keeps 15 characters of a name; the rest follows the task.
+        found = {name.split(".")[0][:15]: pid for name, pid in processes_of(environment["RAY_AUTH_TOKEN"])}
         yield process, found, short_directory, environment
         process.kill()
     for pid in found.values():
@@ -159,7 +176,7 @@ def test_signals_end_a_study_whose_actor_is_stuck(study, signals):
 @pytest.mark.parametrize(
     ("victim", "line"),
     [
-        ("ray::ServerActor", "fnbandit: the server's actor has not answered for 5 seconds"),
+        ("ray::ServerActo", "fnbandit: the server's actor has not answered for 5 seconds"),
         ("raylet", "fnbandit: a raylet has not answered for 5 seconds"),
     ],
 )
@@ -169,6 +186,23 @@ def test_who_has_stopped_is_named(study, victim, line):
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert err.splitlines() == [line]
+    assert status(directory / "here") == "failed"
+    assert gone(found.values())
+    finish(directory, environment)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
+def test_a_cluster_of_its_own_that_is_gone_is_one_line(study, victim):
+    process, found, directory, environment = study
+    began = time.monotonic()
+    os.kill(found[victim], signal.SIGKILL)
+    _, err = process.communicate(timeout=90)
+    assert time.monotonic() - began < 20
+    assert process.returncode == 1
+    cause = f"the Ray cluster that this command started is gone: its {victim} has ended"
+    assert len(err.splitlines()) == 1
+    assert err.startswith(f"fnbandit: {cause}; `") and err.endswith("fnbandit resume here` goes on\n")
     assert status(directory / "here") == "failed"
     assert gone(found.values())
     finish(directory, environment)

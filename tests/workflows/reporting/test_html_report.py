@@ -135,7 +135,7 @@ def test_rows_say_what_their_error_is_over():
     }
 
 
-def test_names_begin_with_what_differs():
+def test_names_begin_with_n_and_d():
     def names(*configs, label=None):
         points = [RunSpec(str(place), run.summary["config"], label) for place, run in enumerate(configs)]
         return list(run_names([RunSpec(p.path, as_config(p.config), p.label) for p in points]).values())
@@ -143,8 +143,8 @@ def test_names_begin_with_what_differs():
     agents = [record(np.ones((1, n)), trigger="logdet", threshold=d, seed=n) for n, d in ((10, 2.5), (2, 5.0))]
     assert names(*agents) == ["N=10 D=2.5 s10 cosine fn-ucb-less-comm", "N=2 D=5 s2 cosine fn-ucb-less-comm"]
     other = [record([[1.0]], ramp=r, environment=e) for r, e in ((5, "cosine"), (7, "square"))]
-    assert names(*other) == ["cosine ramp=5 s0 N=1 fn-ucb-less-comm", "square ramp=7 s0 N=1 fn-ucb-less-comm"]
-    assert names(record([[1.0]], seed=3)) == ["s3 N=1 cosine fn-ucb-less-comm"]
+    assert names(*other) == ["N=1 cosine ramp=5 s0 fn-ucb-less-comm", "N=1 square ramp=7 s0 fn-ucb-less-comm"]
+    assert names(record([[1.0]], seed=3)) == ["N=1 s3 cosine fn-ucb-less-comm"]
     assert names(*agents, label="FN-UCB")[0] == "FN-UCB s10"
 
 

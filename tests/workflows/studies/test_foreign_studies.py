@@ -118,11 +118,67 @@ def test_links_do_not_lead_out_of_the_folder(tmp_path, capsys):
     (tmp_path / "here" / "figures" / "regret.png").symlink_to(precious)
     assert main(["resume", "here"]) == 0
     assert precious.read_text() == "years of work"
-    unfinish("here")
-    (tmp_path / "here" / CHECKPOINT_FOLDER).symlink_to(tmp_path / "thesis")
+
+
+def link_to_thesis(tmp_path, path):
+    """Put a link at a path in the place of what is there; it leads to somebody's folder, or to a file in it."""
+    thesis = tmp_path / "thesis"
+    thesis.mkdir(exist_ok=True)
+    (thesis / "chapter").write_text("years of work")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        path.rename(tmp_path / "aside")
+    path.unlink(missing_ok=True)
+    path.symlink_to(thesis / "chapter" if path.suffix else thesis)
+
+
+def untouched(tmp_path):
+    thesis = tmp_path / "thesis"
+    return [path.name for path in thesis.iterdir()] == ["chapter"] and (thesis / "chapter").read_text() == (
+        "years of work"
+    )
+
+
+RESUME, REPORT, OVERWRITE = ["resume", "here"], ["report", "here"], ["sweep", *SMALL[2:], "--agents", "2,3"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "link"),
+    [
+        (RESUME, "agents=2"),
+        (RESUME, f"agents=2/seed=0/{CHECKPOINT_FOLDER}"),
+        (REPORT, "figures"),
+        ([*OVERWRITE, "--out", "here"], "agents=2/seed=0"),
+        ([*OVERWRITE, "--out", "here", "--overwrite"], "agents=2/seed=0"),
+        ([*OVERWRITE, "--out", "here", "--overwrite"], "figures"),
+    ],
+)
+def test_folders_that_are_links_out_of_the_study_are_refused(tmp_path, capsys, argv, link):
+    assert main(["sweep", *SMALL[2:], "--agents", "2,3", "--out", "here"]) == 0
+    (tmp_path / "here" / "agents=2" / "seed=0" / "summary.json").unlink()
+    link_to_thesis(tmp_path, tmp_path / "here" / link)
     capsys.readouterr()
-    assert main(["resume", "here"]) == 2
-    assert "thesis, where here/fnbandit-checkpoints points; --trust allows it" in one_line(capsys)
+    assert main([*argv, "--trust"] if argv == RESUME else argv) in (1, 2)
+    assert "a link leads out of the study's folder" in capsys.readouterr().err
+    assert untouched(tmp_path)
+
+
+@pytest.mark.parametrize("link", ["table.csv", "report.html", "study.json.part", "agents=2/seed=0/log.txt",
+                                  f"agents=2/seed=0/{CHECKPOINT_FOLDER}/OWNER.txt.part"])  # fmt: skip
+def test_files_that_are_links_are_replaced(tmp_path, link):
+    assert main(["sweep", *SMALL[2:], "--agents", "2,3", "--out", "here"]) == 0
+    (tmp_path / "here" / "agents=2" / "seed=0" / "summary.json").unlink()
+    link_to_thesis(tmp_path, tmp_path / "here" / link)
+    assert main(["resume", "here"]) == 0
+    assert main(["report", "here"]) == 0
+    assert untouched(tmp_path)
+
+
+def test_a_study_whose_own_folder_is_a_link_is_written_there(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "here").symlink_to(tmp_path / "scratch")
+    assert main(["sweep", *SMALL[2:], "--agents", "2,3", "--out", "here"]) == 0
+    assert (tmp_path / "scratch" / "report.html").exists()
 
 
 def test_a_builtin_part_puts_no_folder_on_the_path(tmp_path, monkeypatch):
@@ -135,7 +191,9 @@ def test_a_builtin_part_puts_no_folder_on_the_path(tmp_path, monkeypatch):
 
 SECRETS = ["http://me:hunter2@host:5000", "postgresql+psycopg2://me:hunter2@host/db", "http://host/?token=hunter2&x=1",
            "s3://AKIA:hunter2@bucket/x?region=eu", "http://me:a@hunter2@host/",
-           "https://h/x?api_key=hunter2"]  # fmt: skip
+           "https://h/x?api_key=hunter2", "http://hunter2@host:5000", "http://me:a/hunter2@host/x", "http://h/?auth=hunter2",
+           "http://h/?pass=hunter2", "http://h/#token=hunter2", "me:hunter2@host:6379", "s3://AKIA:a/hunter2@bucket/x",
+           "http://hunter2:x-oauth-basic@host", "http://me:hunter2@[::1"]  # fmt: skip
 
 
 @pytest.mark.parametrize("uri", SECRETS)
@@ -145,8 +203,24 @@ def test_passwords_are_masked(uri):
     for text in (uri, f"tracking_uri={uri!r}: no answer"):
         assert "hunter2" not in mask_secrets(text) and "***" in mask_secrets(text)
         assert mask_secrets(mask_secrets(text)) == mask_secrets(text)
-    for plain in ("http://host:5000/a@b", "sqlite:////tmp/mlflow.db", "s3://bucket/x?region=eu", "a:b@c"):
+    for plain in (
+        "http://host/a@b",
+        "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=x",
+        "sqlite:////tmp/mlflow.db",
+        "s3://bucket/x?region=eu",
+        "a:b@c",
+    ):
         assert mask_secrets(plain) == plain
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("tracking-uri", "http://me:my hunter2@host"), ("out", "s3://me:a hunter2@b/x"), ("address", "me:hunter2@h:1")],
+)
+def test_a_place_that_cannot_be_read_is_not_shown(tmp_path, capsys, flag, value):
+    assert main(["run", *SMALL[:-2], f"--{flag}", value]) == 2
+    assert f"{flag.replace('-', '_')}: cannot be read, and may contain a password" in one_line(capsys)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_passwords_are_printed_and_kept_nowhere(tmp_path, capfd, monkeypatch):
@@ -166,7 +240,7 @@ def test_passwords_are_printed_and_kept_nowhere(tmp_path, capfd, monkeypatch):
     assert main(["resume", "here"]) == 0
     assert main(["run", *SMALL, "--out", "there", "--checkpoint", "gopher://me:hunter2@host/x"]) == 2
     printed = capfd.readouterr()
-    assert "gopher://me:***@host" in printed.err and "hunter2" not in printed.out + printed.err
+    assert "gopher://***@host" in printed.err and "hunter2" not in printed.out + printed.err
 
 
 def test_runs_that_stood_in_the_folder_are_not_carried_out_unasked(tmp_path, capsys):

@@ -86,7 +86,7 @@ def test_a_taken_port_is_one_line(capsys):
     [
         ([], "no store yet"),
         (["--tracking-uri", "sqlite:///nowhere/none.db"], "no store yet"),
-        (["--tracking-uri", "postgresql://me:open-sesame@127.0.0.1:1/mlflow", "--port", "5999"], "me:***@127.0.0.1"),
+        (["--tracking-uri", "postgresql://me:open-sesame@127.0.0.1:1/mlflow", "--port", "5999"], "***@127.0.0.1"),
         (["nothing"], "has no study.json"),
     ],
 )

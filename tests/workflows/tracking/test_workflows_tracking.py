@@ -22,6 +22,7 @@ from helpers import plain
 from small_records import record
 
 from fnbandit import read_run
+from fnbandit.config.registry import without_effect
 from fnbandit.runs import Checkpointing, LocalRun
 from fnbandit.storage.totals import SECONDARY_METRIC_STRIDE, STEPS, RunTotals
 from workflows.command_line import main
@@ -30,6 +31,7 @@ from workflows.studies.study import RunSpec, StudyPlan
 from workflows.studies.tracking_uri import store_uri
 from workflows.tracking.base import RunArtifacts, RunMetadata
 from workflows.tracking.metadata import describe_run, describe_study, study_metrics
+from workflows.tracking.mlflow_names import name_by_axis
 from workflows.tracking.mlflow_tracker import MlflowRun, MlflowTracker
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow's own warnings, of which there are many
@@ -39,6 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow's own warnings, of w
 def in_a_directory_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # an interrupted study leaves it ignored
 
 
 def free_port() -> int:
@@ -93,22 +96,24 @@ def parent_and_children(client):
 def check_run(client, run, record):
     assert run.info.status == "FINISHED"
     config = record.summary["config"]
-    assert run.data.params == {key: str(value) for key, value in config.items()}
+    idle = without_effect(config)
+    assert run.data.params == {key: str(value) for key, value in config.items() if key not in idle}
     metrics = run.data.metrics
-    assert metrics["regret"] == pytest.approx(record.summary["regret"])
+    assert metrics["regret"] == pytest.approx(record.summary["regret"], rel=1e-4)
     assert metrics["rounds"] == record.summary["rounds"]
-    assert metrics["bytes"] == record.summary["bytes_up"] + record.summary["bytes_down"]
-    names = {"regret", "rounds", "bytes", "regret_now", "alpha", "loss", "steps", "seconds"}
+    assert metrics["MB"] == pytest.approx((record.summary["bytes_up"] + record.summary["bytes_down"]) / 1e6, rel=1e-4)
+    names = {"regret", "rounds", "MB", "regret_now", "alpha", "loss", "steps", "seconds"}
     assert set(metrics) == names
     history = client.get_metric_history(run.info.run_id, "regret")
     assert [m.step for m in history] == list(range(1, config["horizon"] + 1))
     total = record.trace.group_by("iteration").aggregate([("regret", "mean")])["regret_mean"].to_numpy().cumsum()
-    assert [m.value for m in sorted(history, key=lambda m: m.step)] == pytest.approx(total.tolist())
+    assert [m.value for m in sorted(history, key=lambda m: m.step)] == pytest.approx(total.tolist(), rel=1e-4)
     tags = {"folder", "command", "host", "user", "git_commit", "device", "engine", "version.torch", "mlflow.user"}
     assert tags <= set(run.data.tags)
     assert run.data.tags["folder"] == str(record.directory.absolute())
     names = {item.path for item in client.list_artifacts(run.info.run_id)}
-    assert {"config.toml", "summary.json", "trace.parquet", "rounds.parquet"} <= names
+    assert {"config.toml", "summary.json", "trace.parquet", "rounds.parquet", "log.txt"} <= names
+    assert run.data.tags["device"] == "cpu"
     assert run.inputs.dataset_inputs[0].dataset.name == "cosine"
 
 
@@ -129,16 +134,23 @@ def test_a_sweep_in_sqlite_is_a_parent_with_children(tmp_path, monkeypatch):
     figures = {item.path for item in client.list_artifacts(parent.info.run_id, "figures")}
     assert {"figures/regret-against-agents.png", "figures/regret-against-bytes.png"} <= figures
     assert {"report.html", "table.csv"} <= {item.path for item in client.list_artifacts(parent.info.run_id)}
-    assert "| N = 2 |" in parent.data.tags["mlflow.note.content"]
+    note = parent.data.tags["mlflow.note.content"]
+    assert "| N = 2 |" in note
+    assert f"![regret-against-agents](get-artifact?path=overview.png&run_uuid={parent.info.run_id})" in note
+    assert "overview.png" in {item.path for item in client.list_artifacts(parent.info.run_id)}
+    best = min((read_run(f"here/agents={n}/seed=0").summary for n in (1, 2)), key=lambda found: found["regret"])
+    assert parent.data.tags["best"] == f"N = {best['config']['agents']}"
+    totals = (best["regret"], best["rounds"], (best["bytes_up"] + best["bytes_down"]) / 1e6)
+    assert [parent.data.metrics[name] for name in ("regret", "rounds", "MB")] == pytest.approx(totals, rel=1e-4)
     records = {agents: read_run(f"here/agents={agents}/seed=0") for agents in ("1", "2")}
     for name in ("regret", "rounds"):
-        history = client.get_metric_history(parent.info.run_id, name)
-        expected = [(int(agents), pytest.approx(record.summary[name])) for agents, record in records.items()]
+        history = client.get_metric_history(parent.info.run_id, f"{name} by N")
+        expected = [(int(agents), pytest.approx(record.summary[name], rel=1e-4)) for agents, record in records.items()]
         assert sorted((m.step, m.value) for m in history) == expected
     by_agents = {run.data.params["agents"]: run for run in children}
     assert set(by_agents) == {"1", "2"}
     for agents, run in by_agents.items():
-        assert run.info.run_name == f"N={agents} s0 D=5 cosine fn-ucb-less-comm"
+        assert run.info.run_name == f"N={agents} D=5 s0 cosine fn-ucb-less-comm"
         check_run(client, run, records[agents])
         assert parent.info.start_time <= run.info.start_time <= run.info.end_time <= parent.info.end_time
 
@@ -190,9 +202,14 @@ def test_a_resumed_sweep_goes_on_in_its_own_runs(tmp_path, monkeypatch):
     seconds = read_run("here/agents=3/seed=0").summary["seconds"]
     assert seconds > 0
     monkeypatch.chdir(tmp_path / "here")  # from anywhere
+    monkeypatch.setattr("sys.argv", ["/usr/bin/fnbandit", "resume", str(tmp_path / "here")])
     assert main(["resume", str(tmp_path / "here")]) == 0
     again, children = parent_and_children(client)
     assert (again.info.run_id, again.info.status) == (parent.info.run_id, "FINISHED")
+    assert (
+        again.data.tags["command"] == parent.data.tags["command"]
+        and again.data.tags["resumed_by"] == f"fnbandit resume {tmp_path}/here"
+    )
     assert again.info.start_time == parent.info.start_time < parent.info.end_time < again.info.end_time
     last = {run.data.params["agents"]: run for run in children}
     assert {agents: run.info.run_id for agents, run in last.items()} == {a: run.info.run_id for a, run in first.items()}
@@ -204,7 +221,70 @@ def test_a_resumed_sweep_goes_on_in_its_own_runs(tmp_path, monkeypatch):
     whole = read_run(f"{tmp_path}/here/agents=3/seed=0").summary["seconds"]
     assert whole > seconds
     assert last["3"].data.metrics["seconds"] == pytest.approx(whole, abs=1)
-    assert len(client.get_metric_history(again.info.run_id, "regret")) == 2
+    assert len(client.get_metric_history(again.info.run_id, "regret by N")) == 2
+
+
+def raise_signal(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)
+
+
+def test_a_study_stopped_in_its_figures_is_completed_by_resume(tmp_path, monkeypatch):
+    argv = ["sweep", "--agents", "1,2", "--horizon", "8", "--engine", "local", "--out", "here"]
+    with monkeypatch.context() as patch:
+        patch.setattr("workflows.execution.worker.report_study", raise_signal)
+        assert main(argv) == 130
+    client = client_of(f"sqlite:///{tmp_path}/mlflow.db")
+    assert parent_and_children(client)[0].info.status == "KILLED"
+    assert main(["resume", "here"]) == 0
+    parent, children = parent_and_children(client)
+    assert parent.info.status == "FINISHED" and {run.info.status for run in children} == {"FINISHED"}
+    assert len(client.get_metric_history(parent.info.run_id, "regret by N")) == 2
+    assert "report.html" in {item.path for item in client.list_artifacts(parent.info.run_id)}
+    changed = parent.info.end_time
+    assert main(["resume", "here"]) == 0
+    assert parent_and_children(client)[0].info.end_time == changed, "complete: nothing is sent"
+
+
+def test_an_extended_study_is_one_parent_with_all_that_it_has_now(tmp_path):
+    argv = ["sweep", "--horizon", "8", "--engine", "local", "--out", "here"]
+    assert main([*argv, "--agents", "1,2"]) == 0
+    client = client_of(f"sqlite:///{tmp_path}/mlflow.db")
+    first, _ = parent_and_children(client)
+    assert main([*argv, "--agents", "1,2,4", "--seeds", "2"]) == 0
+    parent, children = parent_and_children(client)
+    assert len(children) == 6 and parent.info.run_id != first.info.run_id
+    names = ("agents", "seeds", "runs")
+    assert [parent.data.params[name] for name in names] == ["1, 2, 4", "0, 1", "6"]
+    history = client.get_metric_history(parent.info.run_id, "regret by N")
+    means = {n: np.mean([read_run(f"here/agents={n}/seed={s}").summary["regret"] for s in (0, 1)]) for n in (1, 2, 4)}
+    assert {point.step: point.value for point in history} == pytest.approx(means, rel=1e-4) and len(history) == 3
+
+
+def test_runs_that_a_dead_server_did_not_take_are_sent_by_the_next_resume(tmp_path, monkeypatch):
+    argv = ["sweep", "--agents", "1,2", "--horizon", "8", "--engine", "local", "--out", "here"]
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowRun, "_end", lambda *_: 1 / 0)
+        assert main(argv) == 0
+    client = client_of(f"sqlite:///{tmp_path}/mlflow.db")
+    for run in runs_of(client):
+        if run.data.params["agents"] == "2":
+            client.delete_run(run.info.run_id)
+    assert main(["resume", "here"]) == 0
+    parent, children = parent_and_children(client)
+    assert parent.info.status == "FINISHED"
+    assert {run.data.params["agents"]: run.info.status for run in children} == {"1": "FINISHED", "2": "FINISHED"}
+    for run in children:
+        record = read_run(f"here/agents={run.data.params['agents']}/seed=0")
+        history = client.get_metric_history(run.info.run_id, "regret")
+        total = record.trace.group_by("iteration").aggregate([("regret", "mean")])["regret_mean"].to_numpy().cumsum()
+        assert [m.value for m in sorted(history, key=lambda m: m.step)] == pytest.approx(total.tolist(), rel=1e-4)
+
+
+def test_charts_of_a_study_are_in_numeric_order():
+    steps = [(1, {"regret/D 5": 1.0, "regret/D 2.5 x 7": 2.0, "regret/D 25": 3.0})]
+    names = ["regret by N/D 02.5 x 7", "regret by N/D 05", "regret by N/D 25"]
+    assert sorted(name_by_axis(steps, "agents")[0][1]) == names
 
 
 def test_the_experiment_is_a_field_and_opens_with_a_table_that_says_something(tmp_path):
@@ -216,10 +296,12 @@ def test_the_experiment_is_a_field_and_opens_with_a_table_that_says_something(tm
     assert tags["mlflow.experimentKind"] == "custom_model_development"
     view = json.loads(tags["mlflow.sharedViewState.fnbandit-runs"])
     columns = json.loads(view["state"])["selectedColumns"]
-    metrics, params = (["regret", "rounds", "bytes"], ["agents", "threshold", "seed"])
+    metrics = ["regret", "rounds", "MB"]
+    params = ["agents", "threshold", "horizon", "environment", "algorithm", "trigger", "seed"]
     assert columns == [*(f"metrics.`{name}`" for name in metrics), *(f"params.`{name}`" for name in params)]
     (run,) = runs_of(client, "mine")
-    assert set(metrics) <= set(run.data.metrics) and set(params) <= set(run.data.params)
+    assert set(metrics) <= set(run.data.metrics) and set(params) - {"threshold"} <= set(run.data.params)
+    assert "threshold" not in run.data.params, "there is no D with a round in every iteration"
     stored = json.loads(Path("here/study.json").read_text())["settings"]["tracking_uri"]
     assert stored == f"sqlite:///{tmp_path}/own.db", "a relative path would be another store elsewhere"
 
