@@ -52,6 +52,7 @@ PLAIN_SETTINGS: dict[str, Any] = {
 EXACT_SETTINGS: dict[str, Any] = {
     "federation": "exact",
     "trigger": "logdet",
+    "threshold": 5.0,
     "training_fade": 0.0,
     "training_least": 250,
 }

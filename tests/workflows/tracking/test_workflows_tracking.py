@@ -150,7 +150,7 @@ def test_a_sweep_in_sqlite_is_a_parent_with_children(tmp_path, monkeypatch):
     by_agents = {run.data.params["agents"]: run for run in children}
     assert set(by_agents) == {"1", "2"}
     for agents, run in by_agents.items():
-        assert run.info.run_name == f"N={agents} D=5 s0 cosine fn-ucb-less-comm"
+        assert run.info.run_name == f"N={agents} D=2 s0 cosine fn-ucb-less-comm"
         check_run(client, run, records[agents])
         assert parent.info.start_time <= run.info.start_time <= run.info.end_time <= parent.info.end_time
 
