@@ -15,12 +15,12 @@ from fnbandit.algorithms.federated import ContextEvaluation
 from fnbandit.algorithms.federated_network import FederatedNetworkGroup, root_mean_square
 from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
-from fnbandit.config.registry import resolve_part
 from fnbandit.core import Upload
 from fnbandit.covariance import Evaluation, matrices
 from fnbandit.environments import Environment
 from fnbandit.federation.alpha import make_alpha
 from fnbandit.federation.messages import Contents
+from fnbandit.federation.network_training import count_networks
 from fnbandit.federation.replica import Networks, Replica
 from fnbandit.networks.features import TangentFeatures
 from fnbandit.networks.network import Network
@@ -61,8 +61,7 @@ class FNUCB(FederatedNetworkGroup):
         up = Contents(covariances=1, vectors=1)
         if not config.use_local:
             return up, up
-        networks = int(resolve_part("federation", config.federation).trains_locally)
-        up = dataclasses.replace(up, inverses=1, networks=networks, scalars=make_alpha(config).numbers)
+        up = dataclasses.replace(up, inverses=1, networks=count_networks(config), scalars=make_alpha(config).numbers)
         return up, dataclasses.replace(up, inverses=1 if cls.traits.averages_inverses else config.agents, scalars=1)
 
     @classmethod

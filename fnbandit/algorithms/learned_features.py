@@ -18,6 +18,7 @@ from fnbandit.core import Upload
 from fnbandit.covariance import matrices
 from fnbandit.environments import Environment
 from fnbandit.federation.messages import Contents
+from fnbandit.federation.network_training import count_networks
 from fnbandit.federation.replica import Networks, Replica
 from fnbandit.networks.features import LearnedFeatures
 from fnbandit.networks.training import estimate_training_memory
@@ -56,7 +57,7 @@ class FNExact(FederatedNetworkGroup):
         features = LearnedFeatures(config, environment.dim, like, cls.uses_whole_gradient)
         network = features.network
         theta_0 = network.initial_parameters(config.seed).to(like).to(getattr(torch, config.network_dtype))
-        contents = Contents(covariances=1, vectors=1)
+        contents = Contents(covariances=1, vectors=1, networks=count_networks(config))
         networks = Networks(network, theta_0, features=features)
         # Rows of an epoch are features already, because theta changes.
         return Replica(config, lambda rows: rows, features.parameter_count, like, contents, contents, networks)

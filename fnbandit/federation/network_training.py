@@ -111,6 +111,11 @@ class NetworkTraining:
         """Continue from a `state`."""
 
 
+def count_networks(config: Config) -> int:
+    """Return the networks in the first message of a round: 1 where agents train their own, else 0."""
+    return int(resolve_part("federation", config.federation).trains_locally)
+
+
 class GradientSums(NetworkTraining):
     """J steps of the optimiser at the server, each on a sum of the agents' gradients."""
 

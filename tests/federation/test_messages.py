@@ -60,6 +60,42 @@ def test_without_the_second_bound_it_is_w_and_b_only(settings, p):
         assert cost.bytes_up == cost.bytes_down == N * 8 * (p**2 + p)
 
 
+def exchanges_of(contents: list, iteration: int = 20, **settings) -> list[Cost]:
+    """The exchanges of a round in which N agents train one network of P parameters by sums over 100 observations."""
+    config = plain(agents=N, reward_unit="rms", training_sample=100, **settings)
+    replica = resolve_part("algorithm", config.algorithm).make_replica(config, make_environment(config), LIKE)
+    return replica.costs(iteration, contents, None)
+
+
+TRIANGLE = P * (P + 1) // 2
+
+
+def test_gauss_newton_exchanges():
+    """Up: the sum of squares, then g g^T, gradient and loss; down: theta and the unit, theta, then V, B and both."""
+    costs = exchanges_of([None, "curvature", "curvature"], algorithm="fn-exact", federation="gauss-newton")
+    assert [cost.numbers_up for cost in costs] == [N * 1, N * (TRIANGLE + P + 1), N * (TRIANGLE + P + 1)]
+    assert [cost.numbers_down for cost in costs] == [N * (P + 1), N * P, N * (TRIANGLE + P + 1 + P)]
+    assert costs[1].bytes_up == N * (8 * TRIANGLE + 4 * P + 8)
+    assert all(cost.messages_up == cost.messages_down == N for cost in costs)
+
+
+def test_gradient_exchanges_have_as_many_numbers_as_networks():
+    costs = exchanges_of([None, "gradient", "gradient", "statistics"], algorithm="fn-exact", federation="gradients")
+    assert [cost.numbers_up for cost in costs] == [N, N * (P + 1), N * (P + 1), N * (TRIANGLE + P + 1)]
+
+
+def test_statistics_of_the_last_layer_are_a_few_hundred_numbers():
+    """21 features, of 20 units and the bias."""
+    costs = exchanges_of([None, "statistics"], algorithm="fn-linear", federation="average", training_start="aggregate")
+    assert [cost.numbers_up for cost in costs] == [N * (1 + P), N * (21 * 22 // 2 + 21 + 1)]
+
+
+def test_factored_curvature_is_the_factor_of_the_sample():
+    """100 observations of 5 agents: 20 rows each, 20 (2 P - 20 + 1) / 2 numbers."""
+    costs = exchanges_of([None, "curvature"], algorithm="fn-exact", federation="gauss-newton", messages="factored")
+    assert costs[1].numbers_up == N * (20 * (2 * P - 19) // 2 + P + 1)
+
+
 def test_single_precision_is_half_the_bytes():
     double, single = (cost_of(use_local=False, statistics_dtype=name) for name in ("float64", "float32"))
     assert double.numbers_up == single.numbers_up
