@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fnbandit.algorithms.base import Group, Scored
     from fnbandit.config import Config
     from fnbandit.environments.base import Block, Environment
+    from fnbandit.numerics.randomness import BLOCK
     from fnbandit.runs import simulate
     from fnbandit.simulation.results import Communication, Result
     from fnbandit.storage.records import find_runs, read_run
@@ -37,6 +38,7 @@ HOOKS.update(
     plot_result="workflows.reporting.plot:plot_result",
 )
 HOMES = {
+    "BLOCK": "fnbandit.numerics.randomness",
     "Block": "fnbandit.environments.base",
     "Communication": "fnbandit.simulation.results",
     "Config": "fnbandit.config",
@@ -53,6 +55,7 @@ HOMES = {
     "simulate": "fnbandit.runs",
 }
 __all__ = [
+    "BLOCK",
     "Block",
     "Communication",
     "Config",
@@ -77,3 +80,7 @@ def __getattr__(name: str) -> Any:
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -234,15 +234,21 @@ def simulate(
     engine: Literal["local", "ray"] = "local",
     progress: bool = False,
 ) -> Result:
-    """Run a whole simulation in this process or, with engine="ray", in actors; both give the same bits.
-
-    `environment` replaces `config.environment` by your own task: an object with arms, dim, block and domain
-    (`fnbandit.environments.Environment`), or a reward function h(x) for rows x on the unit sphere:
+    """Run a whole simulation and return all its iterations and rounds; both engines give the same bits.
 
         simulate(Config(agents=4, horizon=100), environment=lambda x: x[:, 0] ** 2)
 
-    `progress` shows a progress line on standard error. `groups` splits the agents of engine="local" into groups.
+    Args:
+        environment: replaces `config.environment` by your own task: an object with arms, dim, block and domain
+            (`fnbandit.Environment`), or a reward function h(x) of rows x on the unit sphere; x is a NumPy array
+            [rows, dim], h(x) is [rows]. (An algorithm of your own receives torch tensors.)
+        groups: splits the agents of engine="local" into groups that are computed one after the other, which saves
+            memory and changes no bit.
+        engine: local: in this process; ray: in actors, on a cluster or on this machine.
+        progress: shows a progress line on standard error.
     """
+    if not isinstance(config, Config):
+        raise ValueError(f"config={config!r}: expected a fnbandit.Config, as Config(agents=4, horizon=100)")
     run: Run
     if engine == "local":
         run = LocalRun(config, environment=environment, groups=groups)

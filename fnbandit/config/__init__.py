@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from fnbandit.config.fields import (
     Count,
     EnvironmentName,
     FederationName,
+    FieldTexts,
     MessagesName,
     Natural,
     NotNegative,
@@ -30,7 +32,8 @@ from fnbandit.config.fields import (
     settings,
 )
 from fnbandit.config.presets import PLAIN_SETTINGS, PRESET_FIELDS, preset_settings, tune
-from fnbandit.config.registry import check_together, unknown
+from fnbandit.config.registry import check_together, unknown, without_effect
+from fnbandit.notebook import html_table
 
 
 @settings
@@ -233,6 +236,11 @@ class Config:
         check_together(self.algorithm, self.trigger, self.diagonal, self.participation, self.clock, self.federation)
         return self
 
+    def _repr_html_(self) -> str:
+        idle = without_effect(dataclasses.asdict(self))
+        rows = [(name, getattr(self, name)) for name in FIELDS if name not in idle]
+        return html_table(rows, most=len(rows), title="Config; fields without effect are left out")
+
     @property
     def depth(self) -> int:
         """L of the paper: hidden layers and the output layer."""
@@ -265,6 +273,20 @@ class Config:
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Config))
+setattr(Config, "__doc__", FieldTexts(Config.__doc__ or ""))  # noqa: B010 - a string only for whoever reads it
+
+
+def _name_fields(function: Any) -> None:
+    """Replace **changes in a function's signature by the fields, which notebooks then complete."""
+    own = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    known = {one.name for one in own}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    fields = [inspect.Parameter(name, kind, default=getattr(Config, name)) for name in FIELDS if name not in known]
+    function.__signature__ = inspect.Signature([*own, *fields])
+
+
+_name_fields(Config.replace)
+_name_fields(Config.preset.__func__)  # type: ignore[attr-defined]
 
 
 def check_fields(changes: Iterable[str]) -> None:

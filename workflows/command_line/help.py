@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import textwrap
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from rich.console import Console
 
+from fnbandit.config.fields import describe_fields
 from fnbandit.config.registry import KINDS
 from workflows.command_line.flags import SHORT_FLAGS, find_nested, is_positional
 
@@ -109,7 +109,7 @@ def _entries(kind: type) -> tuple[dict[str, Entry], dict[str, Entry]]:
     """Flags and positional words by field name, those of find_nested dataclasses among them."""
     flags: dict[str, Entry] = {}
     words: dict[str, Entry] = {}
-    texts = descriptions(kind)
+    texts = describe_fields(kind)
     hints = get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         hint = hints[field.name]
@@ -124,21 +124,6 @@ def _entries(kind: type) -> tuple[dict[str, Entry], dict[str, Entry]]:
         entry = Entry(field.name.upper() if given else takes, texts.get(field.name, ""), field.default, optional)
         (words if given else flags)[field.name] = entry
     return flags, words
-
-
-def descriptions(kind: type) -> dict[str, str]:
-    """Return the docstrings of the fields of a class and of its bases."""
-    result: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        if not dataclasses.is_dataclass(base):
-            continue
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(body, ast.ClassDef)
-        for statement, after in zip(body.body, body.body[1:], strict=False):
-            if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
-                assert isinstance(statement.target, ast.Name)
-                result[statement.target.id] = " ".join(ast.literal_eval(after.value).split())
-    return result
 
 
 def _takes(hint: Any, name: str) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fnbandit.config import FIELDS, Config
 from fnbandit.errors import SimulationError
+from fnbandit.notebook import html_table
 from workflows.execution.preconnect import early_cluster
 from workflows.studies.composition import claimed_folder, compose, resolve_checkpoint
 from workflows.studies.jobs import check_places, place_lines
@@ -54,6 +55,12 @@ class Study:
 
     def __repr__(self) -> str:
         return f"Study: {describe_runs([point.config for point in self._points])}"
+
+    def _repr_html_(self) -> str:
+        configs = [point.config for point in self._points]
+        varied = [name for name in FIELDS if len({getattr(config, name) for config in configs}) > 1]
+        rows = [[getattr(config, name) for name in varied] for config in configs]
+        return html_table(rows if varied else [], varied, describe_runs(configs))
 
     def run(
         self, folder: str | Path | None = None, *, overwrite: bool = False, progress: bool = False, **settings: Any
