@@ -283,7 +283,12 @@ def resolve_part(kind: str, name: str) -> Any:
 def build(kind: str, name: str, *args: Any) -> Any:
     """Build an object of a part's class; an exception of a user's part is raised with the name of the part."""
     found = resolve_part(kind, name)
-    return found(*args) if name in KINDS[kind] else call_user_code(f"{kind}={name!r}", found, *args)
+    if name in KINDS[kind]:
+        return found(*args)
+    from fnbandit.config.own_parts import check_methods
+
+    part = f"{kind}={name!r}"
+    return call_user_code(part, check_methods(part, found, kind), *args)
 
 
 def import_user_part(kind: str, name: str) -> Any:
