@@ -32,7 +32,7 @@ from fnbandit.config.fields import (
     settings,
 )
 from fnbandit.config.presets import PLAIN_SETTINGS, PRESET_FIELDS, preset_settings, tune
-from fnbandit.config.registry import check_together, unknown, without_effect
+from fnbandit.config.registry import check_together, unknown, without_effect, without_theory
 from fnbandit.notebook import html_table
 
 
@@ -237,9 +237,14 @@ class Config:
         return self
 
     def _repr_html_(self) -> str:
-        idle = without_effect(dataclasses.asdict(self))
-        rows = [(name, getattr(self, name)) for name in FIELDS if name not in idle]
-        return html_table(rows, most=len(rows), title="Config; fields without effect are left out")
+        return html_table(self.effective.items(), most=len(FIELDS), title="Config; fields without effect are left out")
+
+    @property
+    def effective(self) -> dict[str, Any]:
+        """The fields that have an effect, without those that are None; `Config(**effective)` runs the same."""
+        fields = dataclasses.asdict(self)
+        idle = without_effect(fields) | without_theory(fields)
+        return {name: value for name, value in fields.items() if value is not None and name not in idle}
 
     @property
     def depth(self) -> int:

@@ -104,7 +104,7 @@ def check_state_names(owner: Any, names: Any) -> str | None:
         if value is None:
             return f"names of attributes; {name!r} is none"
         rows = len(owner.agents)
-        if isinstance(value, Tensor) and not owner.traits.runs_in_one_owner and value.shape[:1] != (rows,):
+        if isinstance(value, Tensor) and not owner.traits.runs_in_one_group and value.shape[:1] != (rows,):
             return f"attributes whose first dimension is the {rows} agents; {name!r} is {describe_value(value)}"
     return None
 

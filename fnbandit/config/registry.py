@@ -6,14 +6,14 @@ This module does not import torch: `resolve_part` imports the class of a part on
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fnbandit.config.words import unknown
 from fnbandit.errors import USER_MODULES, call_user_code
 
 
@@ -417,11 +417,3 @@ def without_theory(settings: dict[str, Any]) -> dict[str, str]:
     """Return the fields that only the theory reads where no other field, weight included, is 'theory'."""
     requested = [name for name, value in settings.items() if value == "theory" and name not in BOUNDS]
     return {} if requested else dict.fromkeys(BOUNDS, "no field that is 'theory'")
-
-
-def unknown(field: str, value: object, accepted: Iterable[str]) -> str:
-    """Return a one-line error: the field, the value, the nearest known name and the accepted names."""
-    accepted = list(accepted)
-    near = difflib.get_close_matches(str(value), accepted, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"{field}={value!r} is unknown{hint}; accepted: {', '.join(accepted)}"

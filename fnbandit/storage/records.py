@@ -171,10 +171,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_config(directory: Path, config: Config) -> None:
-    """Write a run's config.toml; TOML has no null, so fields that are None are left out."""
-    fields = {name: value for name, value in asdict(config).items() if value is not None}
+    """Write a run's config.toml, from which `fnbandit run` repeats it."""
     with atomic_write(directory / CONFIG_FILE) as part:
-        part.write_text(tomli_w.dumps(fields))
+        part.write_text(tomli_w.dumps(config.effective))
 
 
 def write_summary(directory: Path, summary: dict[str, Any]) -> None:

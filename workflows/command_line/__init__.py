@@ -36,7 +36,7 @@ class Command:
 
 COMMANDS = {
     "run": Command("commands", "run", "StudyArguments", "one experiment, with one or several seeds"),
-    "sweep": Command("commands", "sweep", "StudyArguments",
+    "sweep": Command("commands", "sweep", "SweepArguments",
                      "the product of lists: --agents 1,2,5,10 --trigger logdet --threshold 2.5,4,5"),
     "reproduce": Command("commands", "reproduce", "ReproduceArguments", "the paper's figures: fig1a ... or all"),
     "resume": Command("commands", "resume", "ResumeArguments", "goes on with an interrupted run, sweep or figure"),

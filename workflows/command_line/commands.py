@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from rich.table import Table
@@ -14,13 +14,21 @@ from rich.table import Table
 from fnbandit.config.fields import Count, settings
 from fnbandit.config.registry import ALGORITHMS, ENVIRONMENTS, KINDS, OWN_TABLE, Part
 from fnbandit.storage.locations import is_uri
-from workflows.command_line.arguments import Display, StudyArguments, parse_request
+from workflows.command_line.arguments import (
+    Display,
+    Request,
+    StudyArguments,
+    SweepArguments,
+    format_config,
+    parse_request,
+)
 from workflows.command_line.flags import Positional, parse
 from workflows.execution.failures import DONE
 from workflows.execution.study import execute_study
 from workflows.studies.composition import claimed_folder
+from workflows.studies.early_checks import check_early
 from workflows.studies.experiments import experiment, experiment_names
-from workflows.studies.settings import Settings
+from workflows.studies.settings import Settings, idle_settings
 from workflows.studies.study import StudyPlan, folder_for, load_study
 from workflows.terminal.output import MESSAGE_HANDLER, console
 
@@ -29,17 +37,23 @@ from workflows.terminal.output import MESSAGE_HANDLER, console
 
 def run(argv: Sequence[str]) -> int:
     """Run one experiment, with one or several seeds."""
-    return _run_study("run", argv, lists=False)
+    return _run_study(parse_request("fnbandit run", argv, False, StudyArguments))
 
 
 def sweep(argv: Sequence[str]) -> int:
     """Run the product of lists."""
-    return _run_study("sweep", argv, lists=True)
+    request = parse_request("fnbandit sweep", argv, True, SweepArguments)
+    if len(request.points) == 1:
+        raise ValueError("sweep: expected a list of values, as --agents 1,2,5; `fnbandit run` takes single ones")
+    return _run_study(request)
 
 
-def _run_study(command: str, argv: Sequence[str], lists: bool) -> int:
-    request = parse_request(f"fnbandit {command}", argv, lists, StudyArguments)
+def _run_study(request: Request[Any]) -> int:
     arguments = request.arguments
+    if arguments.print_config:
+        print(format_config(request), end="")
+        return DONE
+    check_early(point.config for point in request.points)
     with claimed_folder(arguments.settings.out, request.points[0].config, arguments.dry_run) as directory:
         plan = StudyPlan(directory.name, directory, request.points, arguments.settings)
         return _execute([plan], arguments.display, arguments.dry_run, arguments.overwrite)
@@ -87,6 +101,8 @@ class ReproduceArguments:
 def reproduce(argv: Sequence[str]) -> int:
     """Run the paper's figures, compare them with the shipped results, and keep or publish them on request."""
     arguments = parse(ReproduceArguments, "fnbandit reproduce", argv)
+    for name, reason in idle_settings(arguments.settings).items():
+        raise ValueError(f"{name}: has no effect with {reason}")
     if arguments.keep and (arguments.quick or arguments.dry_run or not arguments.figures):
         raise ValueError("keep=True: takes figures at full size, without --quick and --dry-run")
     if arguments.missing and (arguments.quick or not arguments.figures):

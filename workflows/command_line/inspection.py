@@ -170,7 +170,7 @@ def theory_numbers(argv: Sequence[str]) -> int:
     request = parse_request("fnbandit theory", argv, lists=False, kind=TheoryArguments)
     config = request.points[0].config
     numbers = theory.describe_theory(config)
-    lines = list(remarks(config, numbers.environment))
+    lines = [*remarks(config, numbers.environment), *numbers.warn_of_growth()]
     if request.arguments.json:
         print_json({"rows": [row._asdict() for row in theory.theory_table(numbers)], "warnings": lines})
         return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 
@@ -10,11 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from actors.layout import Node, plan
-from fnbandit import theory
 from fnbandit.environments import make_environment
 from fnbandit.numerics.memory import readable
 from fnbandit.planning.capacity import memory
-from fnbandit.planning.duration import measure_rates, run_seconds, traits_of
+from fnbandit.planning.duration import measure_rates, run_seconds, traits_of, without_theory_values
 from fnbandit.planning.work import Rates
 from workflows.studies.study import RunSpec, StudyPlan
 from workflows.terminal.progress import duration
@@ -24,10 +22,9 @@ def describe_run_plan(study: StudyPlan, console: Console) -> None:
     """List the runs of a study; of a single run, show everything."""
     rates = measure_rates()
     if len(study.points) == 1:
-        config = theory.resolve(study.points[0].config, make_environment(study.points[0].config))
-        table = Table("field", "value", title="config", title_justify="left")
-        for name, value in dataclasses.asdict(config).items():
-            table.add_row(name, str(value))
+        table = Table("field", "value", title="config, fields with an effect", title_justify="left")
+        for name, value in study.points[0].config.effective.items():
+            table.add_row(name, "theory (`fnbandit theory` computes it)" if value == "theory" else str(value))
     else:
         console.print(f"{study.directory}: {len(study.points)} runs", soft_wrap=True)
         table = Table("run")
@@ -73,8 +70,7 @@ def plan_lines(study: StudyPlan) -> list[str]:
     if study.settings.address or os.environ.get("RAY_ADDRESS") or is_in_foreign_cluster():
         return [*lines, "layout   decided when the cluster is joined"]
     here = Node(os.cpu_count() or 1, 0, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    config = theory.resolve(point.config, environment)
-    layout = plan(config, environment, study.settings.options(), [here], len(study.points))
+    layout = plan(without_theory_values(point.config), environment, study.settings.options(), [here], len(study.points))
     return [*lines, f"layout   {layout}"]
 
 

@@ -14,7 +14,7 @@ from fnbandit.notebook import html_table
 from workflows.execution.preconnect import early_cluster
 from workflows.studies.composition import claimed_folder, compose, resolve_checkpoint
 from workflows.studies.jobs import check_places, place_lines
-from workflows.studies.settings import Settings
+from workflows.studies.settings import Settings, idle_settings
 from workflows.studies.study import StudyPlan
 
 if TYPE_CHECKING:
@@ -34,17 +34,24 @@ class Study:
         base: the config from which all runs start, or the name of a preset, whose values depend on each run's
             environment, algorithm and number of hidden layers, as on the command line.
         sweep: values by field. A list is an axis, the study has a run for every element of the axes' product; a single
-            value holds for all runs.
+            value holds for all runs. A number may be an expression of N: {"threshold": "25/N"}.
         seeds: runs per element, with the seeds from the config's own on.
+        zip: fields whose lists vary together, instead of as a product: zip=("agents", "threshold").
 
     A bad field or value, and a field that has no effect in any run, is a ValueError of one line.
     """
 
-    def __init__(self, base: Config | str = "tuned", sweep: Mapping[str, Any] | None = None, seeds: int = 1) -> None:
+    def __init__(
+        self,
+        base: Config | str = "tuned",
+        sweep: Mapping[str, Any] | None = None,
+        seeds: int = 1,
+        zip: Sequence[str] = (),
+    ) -> None:
         if type(seeds) is not int or seeds < 1:
             raise ValueError(f"seeds={seeds!r}: expected a whole number, at least 1")
         fields = {name: _list_values(value) for name, value in (sweep or {}).items()}
-        self._points, idle = compose(base, fields, seeds)
+        self._points, idle = compose(base, fields, seeds, zip)
         for name, reason in idle.items():
             raise ValueError(f"{name}: has no effect with {reason}")
 
@@ -81,6 +88,8 @@ class Study:
         from fnbandit.storage.studies import load
 
         given = Settings(out=None if folder is None else str(folder), **resolve_checkpoint(settings))
+        for name, reason in idle_settings(given).items():
+            raise ValueError(f"{name}: has no effect with {reason}")
         console = Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=not progress)
         with claimed_folder(given.out, self._points[0].config) as directory:
             plan = StudyPlan(directory.name, directory, self._points, given)
