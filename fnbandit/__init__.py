@@ -15,6 +15,7 @@ from fnbandit.hooks import HOOKS
 
 if TYPE_CHECKING:
     from fnbandit.algorithms.base import Group, Scored
+    from fnbandit.algorithms.federated import FederatedGroup
     from fnbandit.config import Config
     from fnbandit.environments.base import Block, Environment
     from fnbandit.numerics.randomness import BLOCK
@@ -43,6 +44,7 @@ HOMES = {
     "Communication": "fnbandit.simulation.results",
     "Config": "fnbandit.config",
     "Environment": "fnbandit.environments.base",
+    "FederatedGroup": "fnbandit.algorithms.federated",
     "Group": "fnbandit.algorithms.base",
     "Result": "fnbandit.simulation.results",
     "Scored": "fnbandit.algorithms.base",
@@ -60,6 +62,7 @@ __all__ = [
     "Communication",
     "Config",
     "Environment",
+    "FederatedGroup",
     "Group",
     "Result",
     "Scored",

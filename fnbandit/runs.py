@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -233,6 +234,7 @@ def simulate(
     groups: int = 1,
     engine: Literal["local", "ray"] = "local",
     progress: bool = False,
+    on_segment: Callable[[Segment], object] | None = None,
 ) -> Result:
     """Run a whole simulation and return all its iterations and rounds; both engines give the same bits.
 
@@ -246,6 +248,9 @@ def simulate(
             memory and changes no bit.
         engine: local: in this process; ray: in actors, on a cluster or on this machine.
         progress: shows a progress line on standard error.
+        on_segment: is called with every `fnbandit.core.Segment` (finished iterations and rounds) as it comes: for live
+            plots, pruning, early stop. Where it returns True the simulation ends, and the result has the iterations
+            so far; an exception ends it, too. Segments are those of a round, or of at most 64 iterations.
     """
     if not isinstance(config, Config):
         raise ValueError(f"config={config!r}: expected a fnbandit.Config, as Config(agents=4, horizon=100)")
@@ -259,4 +264,13 @@ def simulate(
     else:
         run = load_hook("run_on_ray")(config, environment=environment)
     segments = load_hook("watch")(run.config, run.segments()) if progress else run.segments()
-    return collect(run.config, segments)
+    return collect(run.config, segments if on_segment is None else _watch(segments, on_segment))
+
+
+def _watch(segments: Iterator[Segment], on_segment: Callable[[Segment], object]) -> Iterator[Segment]:
+    """Yield segments up to the first for which the callback returns True."""
+    with closing(segments):  # type: ignore[type-var]
+        for segment in segments:
+            yield segment
+            if on_segment(segment) is True:
+                return

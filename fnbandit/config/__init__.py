@@ -32,7 +32,8 @@ from fnbandit.config.fields import (
     settings,
 )
 from fnbandit.config.presets import PLAIN_SETTINGS, PRESET_FIELDS, preset_settings, tune
-from fnbandit.config.registry import check_together, unknown, without_effect, without_theory
+from fnbandit.config.registry import KINDS, check_together, unknown, without_effect, without_theory
+from fnbandit.config.user_parts import name_object
 from fnbandit.notebook import html_table
 
 
@@ -220,12 +221,11 @@ class Config:
     @classmethod
     def _tune(cls, data: Any) -> Any:
         """Add the tuned values that depend on the environment, the algorithm and the depth to the fields given."""
-        given = dict(zip(FIELDS, data.args, strict=False)) | (data.kwargs or {})
-        environment, algorithm, layers = (given.get(name, getattr(cls, name)) for name in PRESET_FIELDS)
-        # pydantic rejects other types after this validator.
-        if isinstance(environment, str) and isinstance(algorithm, str) and type(layers) is int and layers > 0:
-            given = tune(environment, algorithm, layers) | given
-        return given
+        given = _name_parts(dict(zip(FIELDS, data.args, strict=False)) | (data.kwargs or {}))
+        whole = _add_tuned(given)
+        if len(given) < len(FIELDS):  # a call with every field copies another config
+            check_effects(given, {name: getattr(cls, name) for name in FIELDS} | whole)
+        return whole
 
     @model_validator(mode="after")
     def _check_together(self) -> Config:
@@ -259,22 +259,61 @@ class Config:
         return value
 
     def replace(self, **changes: Any) -> Config:
-        """Return a copy with changed fields. Raise ValueError, with the nearest field name, on an unknown one."""
+        """Return a copy with changed fields, which may have no effect. An unknown name is a ValueError."""
         check_fields(changes)
         return dataclasses.replace(self, **changes)
 
     @classmethod
     def preset(cls, name: str, environment: str = "cosine", **changes: Any) -> Config:
-        """Return a preset, `paper` (Sec. 5), `theory` (Algs. 1 and 2) or `tuned` (the defaults), with changes."""
+        """Return a preset, `paper` (Sec. 5), `theory` (Algs. 1 and 2) or `tuned` (the defaults), with changes.
+
+        A change that has no effect in the config is a ValueError, as a flag without effect is.
+        """
+        made = cls.build(name, environment, changes)
+        check_effects(changes, dataclasses.asdict(made))
+        return made
+
+    @classmethod
+    def build(cls, name: str, environment: str, changes: dict[str, Any]) -> Config:
+        """Return a preset with changes that may have no effect."""
         check_fields(changes)
+        changes = _name_parts(changes)
         depends = {name: changes[name] for name in PRESET_FIELDS if name in changes}
-        first = cls(environment=environment, **depends)  # validates the fields that a preset reads
-        return cls(**preset_settings(name, first.environment, changes.get("algorithm")) | changes)
+        first = cls.complete({"environment": environment} | depends)  # validates the fields that a preset reads
+        return cls.complete(preset_settings(name, first.environment, changes.get("algorithm")) | changes)
 
     @classmethod
     def from_record(cls, fields: Mapping[str, Any]) -> Config:
         """Return the config of a file; fields newer than the file get values that do not change its run."""
-        return cls(**PLAIN_SETTINGS | dict(fields))
+        return cls.complete(PLAIN_SETTINGS | dict(fields))
+
+    @classmethod
+    def complete(cls, fields: Mapping[str, Any]) -> Config:
+        """Return a config with these fields, which may have no effect; the others have their tuned values."""
+        check_fields(fields)
+        return cls(**{name: getattr(cls, name) for name in FIELDS} | _add_tuned(dict(fields)))
+
+
+def _name_parts(given: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with the names of classes and functions that were given as objects."""
+    return {name: name_object(name, v) if name in KINDS and callable(v) else v for name, v in given.items()}
+
+
+def _add_tuned(given: dict[str, Any]) -> dict[str, Any]:
+    """Add the tuned values that depend on the environment, the algorithm and the depth to the fields given."""
+    environment, algorithm, layers = (given.get(name, getattr(Config, name)) for name in PRESET_FIELDS)
+    # pydantic rejects other types after this.
+    if isinstance(environment, str) and isinstance(algorithm, str) and type(layers) is int and layers > 0:
+        return tune(environment, algorithm, layers) | given
+    return given
+
+
+def check_effects(given: Iterable[str], whole: dict[str, Any]) -> None:
+    """Raise a ValueError of one line on the first given field that has no effect in a config."""
+    idle = without_effect(whole) | without_theory(whole)
+    for name in given:
+        if name in idle:
+            raise ValueError(f"{name}: has no effect with {idle[name]}")
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Config))

@@ -7,14 +7,13 @@ This module does not import torch: `resolve_part` imports the class of a part on
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from fnbandit.config.user_parts import OWN_OBJECTS, import_user_part
 from fnbandit.config.words import unknown
-from fnbandit.errors import USER_MODULES, call_user_code
+from fnbandit.errors import call_user_code
 
 
 @dataclass(frozen=True)
@@ -291,31 +290,13 @@ def build(kind: str, name: str, *args: Any) -> Any:
     return call_user_code(part, check_methods(part, found, kind), *args)
 
 
-def import_user_part(kind: str, name: str) -> Any:
-    """Import a user's part, "package.module:Name"; raise a one-line ValueError where it does not exist."""
-    here = str(Path.cwd())
-    # Added here only: a file in that folder could shadow a module that some library imports.
-    if here not in sys.path:
-        sys.path.append(here)
-    module_name, _, attribute = name.partition(":")
-    fault = None
-    try:
-        if all(part.isidentifier() for part in module_name.split(".")):
-            module = call_user_code(f"{kind}={name!r}", importlib.import_module, module_name)
-        else:
-            fault = f"{module_name!r} is not a module name"
-    except ImportError as error:
-        fault = str(error)
-    if fault is None and not hasattr(module, attribute):
-        fault = f"module {module_name!r} has no {attribute!r}"
-    if fault is not None:
-        raise ValueError(f"{kind}={name!r}: cannot import it ({fault}); expected package.module:Name")
-    found = getattr(module, attribute)
-    if not callable(found):
-        raise ValueError(f"{kind}={name!r}: not a class or a function; expected package.module:Name")
-    if kind == "algorithm" and not hasattr(found, "memory"):
-        raise ValueError(f"{kind}={name!r}: not an algorithm; expected a class that extends fnbandit.Group")
-    USER_MODULES[module_name] = f"{kind}={name!r}"
+def collect_objects(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the user's parts that no other process can import: those defined in a notebook, in a script or locally."""
+    found: dict[str, Any] = {}
+    for kind in KINDS:
+        names = link_names(settings[kind]) if kind == "messages" else [settings[kind]]
+        here = [name for name in names if name in OWN_OBJECTS or name.startswith("__main__:")]
+        found |= {name: resolve_part(kind, name) for name in here}
     return found
 
 

@@ -33,3 +33,8 @@ def find_near(name: str, accepted: Sequence[str]) -> list[str]:
     if best < 0.8:
         found = [one for one, text in plain.items() if len(word) > 2 and word in text.split("-")] + found
     return list(dict.fromkeys(found))[:2]
+
+
+def count_things(count: int, noun: str) -> str:
+    """Return a number with its noun: "1 agent", "2,000 agents"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

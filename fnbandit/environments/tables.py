@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 from importlib import resources
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from fnbandit.config import Config
 from fnbandit.environments.base import Block
 from fnbandit.numerics.memory import check_contexts
 from fnbandit.numerics.randomness import BLOCK, Purpose, generator
+
+log = logging.getLogger("fnbandit")
 
 
 def load_shipped(config: Config) -> TableEnvironment:
@@ -65,16 +68,46 @@ def load_table(data: bytes, name: str, label: str) -> tuple[np.ndarray, np.ndarr
     columns = table.drop_columns([label])
     if not columns.num_columns:
         raise ValueError(f"environment={name!r}: has no column besides the label; expected numeric features")
-    for column_name, column in zip(columns.column_names, columns.columns, strict=True):
-        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-            raise ValueError(f"environment={name!r}: column {column_name!r} is {column.type}; expected numbers")
+    other = {
+        column_name: column.type
+        for column_name, column in zip(columns.column_names, columns.columns, strict=True)
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
+    }
+    if other:
+        first, kind_of_first = next(iter(other.items()))
+        more = f" (and {_quote(list(other)[1:])})" if len(other) > 1 else ""
+        raise ValueError(
+            f"environment={name!r}: column {first!r}{more} is {kind_of_first}; expected numbers: drop it or encode it "
+            "(one column of 0 and 1 per category)"
+        )
     features = np.column_stack([column.to_numpy().astype(np.float64) for column in columns.columns])
-    if not np.isfinite(features).all():
-        bad = columns.column_names[int(np.argmin(np.isfinite(features).all(axis=0)))]
-        raise ValueError(f"environment={name!r}: column {bad!r} has NaN, empty or infinite values; expected numbers")
+    finite = np.isfinite(features)
+    if not finite.all():
+        good = finite.all(axis=0)
+        bad = [column_name for place, column_name in enumerate(columns.column_names) if not good[place]]
+        raise ValueError(
+            f"environment={name!r}: column {_quote(bad)} has NaN, empty or infinite values in "
+            f"{int((~finite.all(axis=1)).sum())} of {len(features)} rows; expected numbers: fill them in or drop them"
+        )
+    for column_name, values in zip(columns.column_names, features.T, strict=True):
+        if column_name.strip() in INDEX_NAMES and np.array_equal(values, values[0] + np.arange(len(values))):
+            log.warning(
+                "fnbandit: environment=%r: column %r numbers the rows, as pandas' index does, and is a feature; "
+                "write the table with index=False", name, column_name,
+            )  # fmt: skip
     return features, classes
 
 
+def _quote(names: list[str]) -> str:
+    """Return names in quotes, at most five of them."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(map(repr, names[:5])) + more
+
+
+INDEX_NAMES = ("", "Unnamed: 0", "index", "__index_level_0__")
+"""Names under which pandas writes the numbers of rows"""
+MOST_CLASSES = 20
+"""Number of classes that need no second row each"""
 NO_CLASS = ("", "nan", "null", "na", "n/a", "#n/a")
 """Texts that mean a missing label, in any case and with any surrounding space"""
 
@@ -104,7 +137,13 @@ def class_numbers(labels: pa.ChunkedArray, name: str, label: str) -> np.ndarray:
         )
     classes = pc.unique(labels).sort()
     if len(classes) < 2:
-        raise ValueError(f"label={label!r}: {name} has {len(classes)} classes; expected at least 2")
+        found = f"{len(classes)} class{'es' if len(classes) != 1 else ''}"
+        raise ValueError(f"label={label!r}: {name} has {found}; expected at least 2")
+    if len(classes) > max(MOST_CLASSES, len(labels) // 2):
+        raise ValueError(
+            f"label={label!r}: {len(classes):,} classes in {len(labels):,} rows of {name}: is this a label? expected a "
+            "column of classes with several rows each"
+        )
     return pc.index_in(labels, value_set=classes).to_numpy()
 
 

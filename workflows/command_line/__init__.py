@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,9 @@ COMMANDS = {
                   "runs and studies in a folder: status, N, D, seed, regret, rounds, when"),
     "show": Command("inspection", "show", "ShowArguments",
                     "what a run or study is, how far it is, and what came of it"),
+    "compare": Command("housekeeping", "compare_folders", "CompareArguments",
+                       "two runs or studies: the fields that differ, and what came of them"),
+    "rm": Command("housekeeping", "rm", "RmArguments", "removes the files that runs and studies have written"),
     "theory": Command("inspection", "theory_numbers", "TheoryArguments",
                       "effective dimensions, nu, D and the bounds for a config"),
     "environments": Command("commands", "environments", "ListArguments", "what can be learned on"),
@@ -84,6 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"fnbandit {importlib.metadata.version('fnbandit')}")
         return 0
+    if argv[0] == "help":
+        argv = [*argv[1:2], "--help"] if argv[1:] else ["--help"]
+        return main(argv)
     try:
         if argv[0] not in COMMANDS:
             from fnbandit.config.registry import unknown
@@ -101,8 +108,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
 
 
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 def entry(*command: str) -> None:
     """Run the console script; `command` is COMMAND of `python -m workflows.COMMAND`."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a study handles them in its own way once it has begun
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _interrupt)
     out = sys.stdout = Output(sys.stdout)
     sys.stderr = Output(sys.stderr)
     try:

@@ -12,7 +12,8 @@ from pydantic import Field
 from rich.table import Table
 
 from fnbandit.config.fields import Count, settings
-from fnbandit.config.registry import ALGORITHMS, ENVIRONMENTS, KINDS, OWN_TABLE, Part
+from fnbandit.config.registry import ALGORITHMS, AUTOMATIC, ENVIRONMENTS, KINDS, OWN_TABLE, Part
+from fnbandit.config.words import unknown
 from fnbandit.storage.locations import is_uri
 from workflows.command_line.arguments import (
     Display,
@@ -31,6 +32,7 @@ from workflows.studies.experiments import experiment, experiment_names
 from workflows.studies.settings import Settings, idle_settings
 from workflows.studies.study import StudyPlan, folder_for, load_study
 from workflows.terminal.output import MESSAGE_HANDLER, console
+from workflows.terminal.progress import duration
 
 # Modules that need torch, Ray or matplotlib are imported by the commands that use them: help does not wait for them.
 
@@ -109,7 +111,7 @@ def reproduce(argv: Sequence[str]) -> int:
         raise ValueError("missing=True: takes figures at full size, without --quick")
     names = experiment_names() if "all" in arguments.figures else arguments.figures
     if not names and not arguments.page:
-        console().print("figures: " + ", ".join([*experiment_names(), "all"]), soft_wrap=True)
+        _list_figures()
     if arguments.settings.out is not None and len(names) > 1:
         raise ValueError(f"out={str(arguments.settings.out)!r}: takes one figure; without it each goes to runs/FIGURE")
     studies = [experiment(name, arguments.quick, arguments.seeds, arguments.settings) for name in names]
@@ -135,6 +137,23 @@ def reproduce(argv: Sequence[str]) -> int:
         for path in write_page():
             console(arguments.display.quiet).print(f"page     {path}", soft_wrap=True)
     return code
+
+
+def _list_figures() -> None:
+    """Print a line per figure: title, runs, core seconds of the shipped results, and the runs that are here."""
+    from workflows.paper.shipped import sum_shipped
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("figure", "what it shows", "runs", "time on a core", "results", "here"):
+        table.add_column(name, justify="right" if name in ("runs", "time on a core") else "left")
+    for name in experiment_names():
+        study = experiment(name, False, None, Settings())
+        seconds = sum_shipped(name)
+        there = "" if not study.directory.exists() else str(study.directory)
+        took, shipped = ("", "") if seconds is None else (duration(seconds), "shipped")
+        table.add_row(name, study.title or "", str(len(study.points)), took, shipped, there)
+    console().print(table)
+    console().print("`fnbandit reproduce FIGURE` runs one, `all` runs all, --quick a version of about a minute.")
 
 
 @settings
@@ -176,29 +195,46 @@ def resume(argv: Sequence[str]) -> int:
 class ListArguments:
     """Lists what there is to choose from."""
 
+    names: Positional[tuple[str, ...]] = ()
+    """Show only these, with the fields that belong to them."""
+
 
 def environments(argv: Sequence[str]) -> int:
     """List the environments."""
-    parse(ListArguments, "fnbandit environments", argv)
+    names = parse(ListArguments, "fnbandit environments", argv).names
     own = Part("", "", "an own environment: a function h(x) for rows x on the unit sphere, or a class")
-    _print_parts(ENVIRONMENTS | {"path/to/table.parquet": OWN_TABLE, "package.module:Name": own})
+    _print_some("environment", ENVIRONMENTS | {"path/to/table.parquet": OWN_TABLE, "package.module:Name": own}, names)
     return DONE
 
 
 def algorithms(argv: Sequence[str]) -> int:
     """List the algorithms."""
-    parse(ListArguments, "fnbandit algorithms", argv)
-    _print_parts(ALGORITHMS | {"package.module:Class": Part("", "", "an own algorithm")})
+    names = parse(ListArguments, "fnbandit algorithms", argv).names
+    own = Part("", "", "an own algorithm: a class that extends fnbandit.Group or fnbandit.FederatedGroup")
+    _print_some("algorithm", ALGORITHMS | {"package.module:Class": own}, names)
     return DONE
+
+
+def _print_some(kind: str, choices: Mapping[str, Part], names: Sequence[str]) -> None:
+    for name in names:
+        if name not in choices:
+            raise ValueError(unknown(kind, name, choices))
+    _print_parts({name: choices[name] for name in names} if names else choices, fields=bool(names))
 
 
 def parts(argv: Sequence[str]) -> int:
     """List all parts of a simulation, with the fields that belong to each choice."""
-    parse(ListArguments, "fnbandit parts", argv)
+    names = parse(ListArguments, "fnbandit parts", argv).names
+    for kind in names:
+        if kind not in KINDS:
+            raise ValueError(unknown("kind", kind, KINDS))
     for kind, choices in KINDS.items():
-        console().print(kind)
-        _print_parts(choices, fields=True)
-    console().print("Each of them can be an own one: package.module:Name.")
+        if not names or kind in names:
+            console().print(kind)
+            _print_parts(choices, fields=True)
+    if not names:
+        console().print(f"training_steps=auto\n  fields: {', '.join(AUTOMATIC)}")
+        console().print("Each of them can be an own one: package.module:Name.")
     return DONE
 
 

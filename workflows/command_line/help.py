@@ -11,12 +11,13 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from rich.console import Console
 
+from fnbandit.config import FIELDS
 from fnbandit.config.fields import describe_fields
 from fnbandit.config.registry import KINDS
 from workflows.command_line.flags import SHORT_FLAGS, find_nested, is_positional
 
 GROUPS = {
-    "what to run": ("preset", "seeds", "seed", "dry_run", "overwrite"),
+    "what to run": ("preset", "seeds", "seed", "zip", "dry_run", "print_config", "overwrite"),
     "task": ("environment", "agents", "horizon", "arms", "dim", "noise", "label", "standardization", "wheel_delta"),
     "algorithm": (
         "algorithm", "diagonal", "regularization", "exploration_global", "exploration_local", "weight", "ramp",
@@ -51,12 +52,14 @@ EXAMPLES = {
     "fnbandit sweep": (
         "fnbandit sweep --agents 1,2,5,10 --trigger logdet --threshold 2.5,4,5 --seeds 3 --out runs/my-sweep",
         "fnbandit sweep --diagonal true,false --width 20,50",
+        'fnbandit sweep --agents 1:1000:log4 --trigger logdet --threshold "25/N"',
     ),
     "fnbandit reproduce": ("fnbandit reproduce fig1a --quick", "fnbandit reproduce all --dry-run"),
     "fnbandit resume": ("fnbandit resume runs/my-sweep",),
     "fnbandit report": ("fnbandit report runs/my-sweep", "fnbandit report runs/one runs/other --out both"),
+    "fnbandit compare": ("fnbandit compare runs/one runs/other",),
     "fnbandit theory": ("fnbandit theory --preset theory --agents 10 --horizon 500",),
-    "fnbandit ls": ("fnbandit ls", "fnbandit ls runs/my-sweep --json"),
+    "fnbandit ls": ("fnbandit ls --sort regret --filter status=finished", "fnbandit ls runs/my-sweep --json"),
     "fnbandit show": ("fnbandit show runs/my-sweep/agents=2/seed=0",),
     "fnbandit completion": ('eval "$(fnbandit completion bash)"',),
 }
@@ -67,7 +70,7 @@ WORDS = {int: "INT", float: "NUMBER", str: "TEXT", Path: "PATH"}
 
 def print_help(kind: type, program: str, console: Console) -> None:
     """Print the help of a command whose arguments are a dataclass."""
-    flags, words = _entries(kind)
+    flags, words = _entries(kind, lists=program == "fnbandit sweep")
     positional = "".join(f" [{entry.takes}]" if entry.optional else f" {entry.takes}" for entry in words.values())
     console.print(f"usage: {program}{positional}{' [--FLAG VALUE ...]' if flags else ''}", markup=False)
     console.print(f"\n{inspect.getdoc(kind)}", markup=False)
@@ -105,7 +108,7 @@ class Entry:
     optional: bool
 
 
-def _entries(kind: type) -> tuple[dict[str, Entry], dict[str, Entry]]:
+def _entries(kind: type, lists: bool = False) -> tuple[dict[str, Entry], dict[str, Entry]]:
     """Flags and positional words by field name, those of find_nested dataclasses among them."""
     flags: dict[str, Entry] = {}
     words: dict[str, Entry] = {}
@@ -115,12 +118,14 @@ def _entries(kind: type) -> tuple[dict[str, Entry], dict[str, Entry]]:
         hint = hints[field.name]
         inner = find_nested(hint)
         if inner is not None:
-            below = _entries(inner)
+            below = _entries(inner, lists)
             flags, words = flags | below[0], words | below[1]
             continue
         given = is_positional(hint)
         optional = field.default is not dataclasses.MISSING
         takes = _takes(hint, field.name)
+        if lists and field.name in FIELDS and takes:
+            takes += ",..."
         entry = Entry(field.name.upper() if given else takes, texts.get(field.name, ""), field.default, optional)
         (words if given else flags)[field.name] = entry
     return flags, words

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from actors.layout import Node, plan
+from fnbandit.config.words import count_things
 from fnbandit.environments import make_environment
 from fnbandit.numerics.memory import readable
 from fnbandit.planning.capacity import memory
@@ -66,7 +67,7 @@ def plan_lines(study: StudyPlan) -> list[str]:
     lines = [f"memory   {readable(_memory(point))}{of}: {each}"]
     if study.settings.engine == "local":
         several = "" if len(study.points) == 1 else ", one run after another"
-        return [*lines, f"layout   {point.config.agents} agents in this process{several}"]
+        return [*lines, f"layout   {count_things(point.config.agents, 'agent')} in this process{several}"]
     if study.settings.address or os.environ.get("RAY_ADDRESS") or is_in_foreign_cluster():
         return [*lines, "layout   decided when the cluster is joined"]
     here = Node(os.cpu_count() or 1, 0, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -108,7 +108,7 @@ def _make_folder(folder: Path) -> Path:
 
 
 def _make_config(base: Config | str, changes: dict[str, Any]) -> Config:
-    return Config.preset(base, **changes) if isinstance(base, str) else base.replace(**changes)
+    return Config.build(base, "cosine", changes) if isinstance(base, str) else base.replace(**changes)
 
 
 def _with_absolute_paths(config: Config) -> Config:

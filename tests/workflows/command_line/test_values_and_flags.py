@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
+import subprocess
+import sys
 
 import pytest
 from test_arguments import in_a_directory_of_its_own, refused, run
@@ -74,10 +75,22 @@ def sweep(*argv):
         ("sweep --agents 1,2 --print-config", "print_config=True: expected one run, with one or several seeds"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_in_the_first_second(capsys, argv, line):
-    began = time.process_time()
+def test_what_is_wrong_is_one_line(capsys, argv, line):
     assert line in refused(argv.split(), capsys)
-    assert time.process_time() - began < 1
+
+
+def test_what_is_wrong_is_told_before_torch_and_ray_are_imported():
+    code = (
+        "import sys\nfrom workflows.command_line import main\n"
+        "for words in sys.argv[1:]:\n"
+        "    assert main(['run', *words.split()]) == 2\n"
+        "assert not {'torch', 'ray'} & set(sys.modules)\n"
+    )
+    words = ["--environment gone.csv", "--environment no_such_module:f", "--device gpu", "--clock trace",
+             "--engine local --address foo:1", "--out=", "--tracking-uri foo://bar", "--threshold 5"]  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == len(words) and not done.stdout
 
 
 def test_letters_of_the_paper_are_flags():
@@ -158,10 +171,13 @@ def test_the_config_of_a_run_runs_again_with_the_same_bits(capsys):
     assert "threshold" not in read_run("here").directory.joinpath("config.toml").read_text()
 
 
-def test_a_dry_run_of_the_theory_computes_no_theory(capsys):
-    began = time.process_time()
+def test_a_dry_run_of_the_theory_computes_no_theory(capsys, monkeypatch):
+    def compute(*_):
+        raise AssertionError("d~_max takes minutes")
+
+    monkeypatch.setattr("fnbandit.theory.effective_dimension", compute)
+    monkeypatch.setattr("fnbandit.theory.ntk", compute)
     assert main(["run", "--preset", "theory", "--threshold", "5", "--dry-run"]) == 0
-    assert time.process_time() - began < 10  # d~_max alone takes minutes
     printed = capsys.readouterr().out
     assert "theory (`fnbandit theory` computes it)" in printed and re.search(r"^time +about", printed, re.M)
 
