@@ -17,17 +17,17 @@ from torch import Tensor
 
 from fnbandit.errors import PACKAGES
 
-Check = Callable[..., str | None]
+ContractCheck = Callable[..., str | None]
 """Of an object, the value that its method returned, and the method's arguments: what was expected, or None if it was"""
 
 
-def describe_value(value: Any) -> str:
+def describe_returned(value: Any) -> str:
     """Return the type of a value in a few words, with its shape and type of numbers if it has them."""
     if isinstance(value, Tensor | np.ndarray):
         kind = "a Tensor" if isinstance(value, Tensor) else "an array"
         return f"{kind} {list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        inside = ", ".join(f"{name}: {describe_value(getattr(value, name))}" for name in value._fields[:1])
+        inside = ", ".join(f"{name}: {describe_returned(getattr(value, name))}" for name in value._fields[:1])
         return f"{type(value).__name__}({inside})"
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
@@ -52,14 +52,14 @@ def _subclass(part: str, found: type, kind: str) -> type:
     return made
 
 
-def _wrap_method(part: str, function: Any, method: str, check: Check) -> Any:
+def _wrap_method(part: str, function: Any, method: str, check: ContractCheck) -> Any:
     @functools.wraps(function)
     def call(self: Any, *args: Any, **more: Any) -> Any:
         returned = function(self, *args, **more)
         expected = check(self, returned, *args, *more.values())
         if expected is not None:
             shown = method.strip("_")
-            raise ValueError(f"{part}: {shown} returned {describe_value(returned)}; expected {expected}")
+            raise ValueError(f"{part}: {shown} returned {describe_returned(returned)}; expected {expected}")
         return returned
 
     return call
@@ -105,7 +105,7 @@ def check_state_names(owner: Any, names: Any) -> str | None:
             return f"names of attributes; {name!r} is none"
         rows = len(owner.agents)
         if isinstance(value, Tensor) and not owner.traits.runs_in_one_group and value.shape[:1] != (rows,):
-            return f"attributes whose first dimension is the {rows} agents; {name!r} is {describe_value(value)}"
+            return f"attributes whose first dimension is the {rows} agents; {name!r} is {describe_returned(value)}"
     return None
 
 
@@ -153,7 +153,7 @@ def check_upload(channel: Any, found: Any, upload: Any, *args: Any) -> str | Non
     for name in ("moments", "theta", "alpha", "inverse", "measure"):
         before, after = getattr(upload, name), getattr(found, name)
         if isinstance(before, Tensor) and not (isinstance(after, Tensor) and after.shape == before.shape):
-            return f"an Upload whose {name} is {describe_value(before)}; it is {describe_value(after)}"
+            return f"an Upload whose {name} is {describe_returned(before)}; it is {describe_returned(after)}"
         if isinstance(before, Tensor) and after.isnan().any() and not before.isnan().any():
             return f"an Upload of numbers; its {name} has a NaN"
     return None
@@ -182,7 +182,7 @@ def check_seconds(clock: Any, found: Any, *args: Any) -> str | None:
     return None if good else "seconds as NumPy arrays [n], at least 0"
 
 
-CHECKS: dict[str, dict[str, Check]] = {
+CHECKS: dict[str, dict[str, ContractCheck]] = {
     "algorithm": {"scores": check_scores, "list_state": check_state_names},
     "trigger": {"next_round": check_next_round, "measure": check_measure, "expect_gap": check_gap},
     "weight": {"at": check_alpha, "upload": check_uploaded_alpha, "combine": check_alpha},

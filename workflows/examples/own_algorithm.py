@@ -27,7 +27,7 @@ class NearestUCB(Group):
         self, iteration: int, contexts: torch.Tensor, arms: torch.Tensor, rewards: torch.Tensor, evidence: object
     ) -> None:
         """Keep the context of the pulled arm; arms and rewards are [agents], and the base class keeps them."""
-        self.places[:, iteration - 1] = self.chosen(contexts, arms)
+        self.places[:, iteration - 1] = self.select_pulled(contexts, arms)
 
     def list_state(self) -> dict[str, int | None]:
         """Return the attributes that checkpoints store, agents first, with the axis that grows with iterations."""

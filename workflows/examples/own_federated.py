@@ -44,12 +44,12 @@ class FourierUCB(FederatedGroup):
 
 
 # %% Triggers, participation, messages and actors work with it as with FN-UCB: engine="ray" gives the same bits.
-base = Config(
+linear = Config(
     algorithm="workflows.examples.own_federated:FourierUCB", dim=4, horizon=200, trigger="logdet", threshold=2
 )
 
 if __name__ == "__main__":
     for agents in (1, 2, 8):
-        result = fnbandit.simulate(base.replace(agents=agents))
+        result = fnbandit.simulate(linear.replace(agents=agents))
         print(f"N = {agents}  regret per agent {result.regret.sum(0).mean():5.2f}  rounds {len(result.rounds)}")
-    print(fnbandit.simulate(base.replace(algorithm="random")))
+    print(fnbandit.simulate(linear.replace(algorithm="random")))

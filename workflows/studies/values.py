@@ -16,7 +16,7 @@ RANGE = re.compile(r"([^:]+):([^:]+):(log|lin)(\d+)")
 """FIRST:LAST:logCOUNT and FIRST:LAST:linCOUNT"""
 EXPRESSION = re.compile(r"[0-9eN.+*/() -]*\bN\b[0-9eN.+*/() -]*")
 LONGEST_RANGE = 1000
-OPERATIONS: dict[type, Callable[..., float]] = {
+ARITHMETIC: dict[type, Callable[..., float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Pow: math.pow, ast.UAdd: operator.pos, ast.USub: operator.neg,
 }  # fmt: skip
@@ -83,9 +83,9 @@ def _compute(node: ast.AST, agents: float) -> float:
     if isinstance(node, ast.Name) and node.id == "N":
         return agents
     if isinstance(node, ast.BinOp):
-        return OPERATIONS[type(node.op)](_compute(node.left, agents), _compute(node.right, agents))
+        return ARITHMETIC[type(node.op)](_compute(node.left, agents), _compute(node.right, agents))
     if isinstance(node, ast.UnaryOp):
-        return OPERATIONS[type(node.op)](_compute(node.operand, agents))
+        return ARITHMETIC[type(node.op)](_compute(node.operand, agents))
     raise TypeError(node)
 
 
