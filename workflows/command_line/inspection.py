@@ -145,7 +145,7 @@ def report(argv: Sequence[str]) -> int:
     if not arguments.directories:
         raise ValueError("report: expected the directory of a run, sweep or figure")
     runs: dict[Path, RunRecord] = {}
-    damaged = 0
+    damaged: list[ValueError] = []
     published: dict[str, float] = {}
     title = caption = None
     for directory in arguments.directories:
@@ -157,8 +157,7 @@ def report(argv: Sequence[str]) -> int:
             try:
                 runs[path.resolve()] = read_run(path)
             except ValueError as error:
-                damaged += 1
-                errors().print(f"fnbandit: {error}; it is left out")
+                damaged.append(error)
         if (directory / STUDY_FILE).exists():
             study = load_study(directory)
             title, caption = study.title, study.caption
@@ -167,7 +166,9 @@ def report(argv: Sequence[str]) -> int:
     first = arguments.directories[0]
     figures, name = arguments.out or first / FIGURES_FOLDER, first.absolute().name
     if damaged and not runs:
-        return FAILED
+        raise damaged[0]
+    for error in damaged:
+        errors().print(f"fnbandit: {error}; it is left out")
     drawn = None
     if arguments.figures:
         drawn = write_study_report(finished, arguments.out or first, figures, title, caption, published, name)
