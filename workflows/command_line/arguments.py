@@ -42,7 +42,7 @@ class ConfigArguments:
 
     file: Positional[Path | None] = None
     """A TOML file with any of the fields below; flags override it."""
-    preset: Literal["tuned", "paper", "theory"] = "tuned"
+    preset: Literal["tuned", "exact", "paper", "theory"] = "tuned"
     """Where the defaults come from: ours, the paper's Sec. 5, or Algorithms 1 and 2 to the letter."""
     config: Config = field(default_factory=Config)
 

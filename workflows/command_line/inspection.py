@@ -167,8 +167,8 @@ def report(argv: Sequence[str]) -> int:
     figures, name = arguments.out or first / FIGURES_FOLDER, first.absolute().name
     if damaged and not runs:
         raise damaged[0]
-    for error in damaged:
-        errors().print(f"fnbandit: {error}; it is left out")
+    for fault in damaged:
+        errors().print(f"fnbandit: {fault}; it is left out")
     drawn = None
     if arguments.figures:
         drawn = write_study_report(finished, arguments.out or first, figures, title, caption, published, name)
