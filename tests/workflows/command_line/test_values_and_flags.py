@@ -51,7 +51,7 @@ def sweep(*argv):
         ("run -qv", "quiet=True, verbose=True: at most one of them"),
         ("run -qx", "-qx: unknown option"),
         ("run --config my.toml", "--config: unknown option (a settings file is a word of its own: FILE.toml)"),
-        ("run --steps 5", "--steps: unknown option (did you mean --training-steps"),
+        ("run --steps 5", "--steps: unknown option (did you mean --newton-steps or --training-steps"),
         ("run --algorithm FN-UCB", "algorithm='FN-UCB' is unknown (did you mean 'fn-ucb'?)"),
         ("run --algorithm linucb", "(did you mean 'linear-ucb' or"),
         ("run --environment gone.csv", "gone.csv': no such file; expected a .parquet or .csv table"),
