@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workflows.terminal.output import MESSAGE_HANDLER, Output, errors
+from workflows.terminal.stopping import interrupt_early
 
 # Nothing heavy is imported here: `fnbandit --help` waits for neither pydantic nor rich.
 
@@ -108,15 +109,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 def entry(*command: str) -> None:
     """Run the console script; `command` is COMMAND of `python -m workflows.COMMAND`."""
     for number in (signal.SIGTERM, signal.SIGHUP):  # a study handles them in its own way once it has begun
         if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, _interrupt)
+            signal.signal(number, interrupt_early)
     out = sys.stdout = Output(sys.stdout)
     sys.stderr = Output(sys.stderr)
     try:

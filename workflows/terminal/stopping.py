@@ -11,6 +11,16 @@ from typing import Any, Self
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+EARLY = threading.Event()
+"""Set by a signal that arrived before a `Stop` began: an import that it interrupted may have swallowed the exception"""
+
+
+def interrupt_early(number: int, frame: Any) -> None:
+    """Handle a signal before a study begins: raise KeyboardInterrupt here, and in the next `Stop` if that is lost."""
+    EARLY.set()
+    raise KeyboardInterrupt
+
+
 class Stop(AbstractContextManager["Stop"]):
     """Turns the first signal into a KeyboardInterrupt of the main thread; further signals have no effect.
 
@@ -25,6 +35,8 @@ class Stop(AbstractContextManager["Stop"]):
         self._earlier: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
+        if EARLY.is_set():
+            raise KeyboardInterrupt
         if in_main_thread():
             # Ignored signals stay ignored, as under nohup.
             handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]

@@ -131,5 +131,8 @@ def test_a_signal_in_the_first_seconds_is_one_line(delay):
     process = subprocess.Popen([FNBANDIT, "run"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     time.sleep(delay)
     process.send_signal(signal.SIGTERM)
-    _, printed = process.communicate(timeout=60)
+    try:
+        _, printed = process.communicate(timeout=120)
+    finally:
+        process.kill()
     assert (process.returncode, printed) == (130, "fnbandit: interrupted\n")
