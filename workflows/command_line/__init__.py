@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import logging
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from workflows.terminal.output import MESSAGE_HANDLER, Output, errors
-from workflows.terminal.stopping import interrupt_early
+from workflows.terminal.stopping import defer_signals
 
 # Nothing heavy is imported here: `fnbandit --help` waits for neither pydantic nor rich.
 
@@ -111,9 +110,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def entry(*command: str) -> None:
     """Run the console script; `command` is COMMAND of `python -m workflows.COMMAND`."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # a study handles them in its own way once it has begun
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, interrupt_early)
+    if [*command, *sys.argv[1:]][:1] in (["run"], ["sweep"], ["resume"], ["reproduce"]):
+        defer_signals()
     out = sys.stdout = Output(sys.stdout)
     sys.stderr = Output(sys.stderr)
     try:

@@ -16,6 +16,7 @@ from workflows.studies.composition import claimed_folder, compose, resolve_check
 from workflows.studies.jobs import check_places, place_lines
 from workflows.studies.settings import Settings, idle_settings
 from workflows.studies.study import StudyPlan
+from workflows.terminal.stopping import raise_if_asked
 
 if TYPE_CHECKING:
     from fnbandit.storage.studies import StudyRecord
@@ -103,9 +104,12 @@ def execute_study(plan: StudyPlan, console: Console, overwrite: bool = False, ot
     """Announce a study, run its unfinished runs that none of the `others` has, and return the exit code."""
     check_places(plan)
     announce(plan, console)
+    raise_if_asked()
     with early_cluster(plan):
+        raise_if_asked()
         from workflows.execution import runner
 
+        raise_if_asked()
         return runner.execute(plan, console, overwrite, others)
 
 

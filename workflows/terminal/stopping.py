@@ -12,13 +12,23 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 EARLY = threading.Event()
-"""Set by a signal that arrived before a `Stop` began: an import that it interrupted may have swallowed the exception"""
+"""Set by a signal that arrived before a `Stop` began"""
 
 
-def interrupt_early(number: int, frame: Any) -> None:
-    """Handle a signal before a study begins: raise KeyboardInterrupt here, and in the next `Stop` if that is lost."""
-    EARLY.set()
-    raise KeyboardInterrupt
+def defer_signals() -> None:
+    """Note SIGTERM and SIGHUP from now on, for `raise_if_asked`.
+
+    An exception in the middle of an import, while a thread imports torch, may leave both waiting for each other.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, lambda *_: EARLY.set())
+
+
+def raise_if_asked() -> None:
+    """Raise KeyboardInterrupt where a signal has been noted."""
+    if EARLY.is_set():
+        raise KeyboardInterrupt
 
 
 class Stop(AbstractContextManager["Stop"]):
@@ -35,8 +45,7 @@ class Stop(AbstractContextManager["Stop"]):
         self._earlier: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        if EARLY.is_set():
-            raise KeyboardInterrupt
+        raise_if_asked()
         if in_main_thread():
             # Ignored signals stay ignored, as under nohup.
             handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
