@@ -11,7 +11,7 @@ from typing import Any, Self
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-EARLY = threading.Event()
+STOP_ASKED = threading.Event()
 """Set by a signal that arrived before a `Stop` began"""
 
 
@@ -22,12 +22,12 @@ def defer_signals() -> None:
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, lambda *_: EARLY.set())
+            signal.signal(number, lambda *_: STOP_ASKED.set())
 
 
 def raise_if_asked() -> None:
     """Raise KeyboardInterrupt where a signal has been noted."""
-    if EARLY.is_set():
+    if STOP_ASKED.is_set():
         raise KeyboardInterrupt
 
 
