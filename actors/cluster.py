@@ -170,7 +170,9 @@ def own_signals() -> Iterator[Callable[[], None]]:
             signal.signal(number, handler)
 
     try:
-        yield restore
+        # Nor may its handler be there meanwhile: a signal in the first seconds would end the process without a word.
+        with replaced(ray_utils, "set_sigterm_handler", lambda handler: None):
+            yield restore
     finally:
         restore()
 

@@ -11,6 +11,26 @@ from typing import Any, Self
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+STOP_ASKED = threading.Event()
+"""Set by a signal that arrived before a `Stop` began"""
+
+
+def defer_signals() -> None:
+    """Note SIGTERM and SIGHUP from now on, for `raise_if_asked`.
+
+    An exception in the middle of an import, while a thread imports torch, may leave both waiting for each other.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, lambda *_: STOP_ASKED.set())
+
+
+def raise_if_asked() -> None:
+    """Raise KeyboardInterrupt where a signal has been noted."""
+    if STOP_ASKED.is_set():
+        raise KeyboardInterrupt
+
+
 class Stop(AbstractContextManager["Stop"]):
     """Turns the first signal into a KeyboardInterrupt of the main thread; further signals have no effect.
 
@@ -25,6 +45,7 @@ class Stop(AbstractContextManager["Stop"]):
         self._earlier: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
+        raise_if_asked()
         if in_main_thread():
             # Ignored signals stay ignored, as under nohup.
             handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
