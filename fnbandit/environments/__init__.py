@@ -42,8 +42,9 @@ def as_environment(config: Config, own: Any) -> Environment:
                 raise ValueError(
                     f"environment={config.environment!r}: {name} is {value!r}; expected a whole number, at least 1"
                 )
-        draw_domain(own, 2)
-        return make_world(config, own)
+        world = make_world(config, own)
+        draw_domain(world, 2)
+        return world
     if not callable(own):
         raise ValueError(f"environment={own!r}: is neither an environment nor a function")
     return make_world(config, FunctionEnvironment(config, own))

@@ -60,7 +60,7 @@ def read_numbers(table: pa.Table, name: str) -> np.ndarray:
         rows = np.flatnonzero(bad.any(axis=1))
         raise ValueError(
             f"environment={name!r}: column {_quote(faulty)} has NaN, empty or infinite values in {len(rows)} of "
-            f"{len(numbers)} rows; expected numbers: fill them in or drop them (the first in row {rows[0] + 1})"
+            f"{len(numbers)} rows, the first in row {rows[0] + 1}; expected numbers: fill them in or drop them"
         )
     for column, values in zip(table.column_names, numbers.T, strict=True):
         if column.strip() in INDEX_NAMES and np.array_equal(values, values[0] + np.arange(len(values))):

@@ -156,7 +156,10 @@ def test_the_science_imports_neither_ray_nor_mlflow():
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"threshold": 5}, "threshold: has no effect with trigger=always"),
+        ({"period": 5}, "period: has no effect with trigger=logdet; trigger=period uses it"),
+        ({"groups": 2}, "groups: has no effect with heterogeneity=none; heterogeneity=clusters uses it"),
+        ({"newton_steps": 2}, "newton_steps: has no effect with federation=average; federation=gauss-newton or exact"),
+        ({"price": 0.1}, "price: has no effect with environment=cosine; environment=routing uses it"),
         ({"algorithm": "linear-ucb", "width": 4}, "width: has no effect with algorithm=linear-ucb"),
         ({"environment": "shuttle", "dim": 3}, "dim: has no effect with environment=shuttle"),
         ({"delta": 0.2}, "delta: has no effect with no field that is 'theory'"),

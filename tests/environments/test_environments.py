@@ -243,7 +243,7 @@ def test_what_to_do_about_a_table_is_said(tmp_path, caplog):
     message = refuse(f"kind,a\n{numbers}\n")
     assert "50 classes in 50 rows of" in message and "is this a label?" in message
     holes = refuse("kind,a,b,c\nx,1,,3\ny,2,4,\nx,1,2,3\n")
-    assert "column 'b', 'c' has NaN, empty or infinite values in 2 of 3 rows; expected numbers: fill them in" in holes
+    assert "column 'b', 'c' has NaN, empty or infinite values in 2 of 3 rows, the first in row 1; expected" in holes
     texts = refuse("kind,a,b\nx,u,v\ny,u,w\n")
     assert "column 'a' (and 'b') is string; expected numbers: drop it or encode it" in texts
     path.write_text(",kind,a\n0,x,3\n1,y,4\n2,x,9\n")
