@@ -182,6 +182,24 @@ def check_seconds(clock: Any, found: Any, *args: Any) -> str | None:
     return None if good else "seconds as NumPy arrays [n], at least 0"
 
 
+def check_mix(difference: Any, found: Any, *args: Any) -> str | None:
+    """Expect variants of the task, each with its factor."""
+    good = isinstance(found, list | tuple) and len(found) > 0 and all(map(_is_share_of_variant, found))
+    return None if good else "a list of (factor, variant): a finite number and a whole number, at least 0"
+
+
+def _is_share_of_variant(pair: Any) -> bool:
+    if not isinstance(pair, tuple) or len(pair) != 2 or not _is_number(pair[0]):
+        return False
+    return bool(math.isfinite(pair[0]) and isinstance(pair[1], int | np.integer) and pair[1] >= 0)
+
+
+def check_angles(drift: Any, found: Any, iterations: Any) -> str | None:
+    """Expect a finite number of every iteration."""
+    good = isinstance(found, np.ndarray) and found.shape == (len(iterations),) and found.dtype.kind in "iuf"
+    return None if good and np.isfinite(found).all() else f"a NumPy array [{len(iterations)}] of finite numbers"
+
+
 CHECKS: dict[str, dict[str, ContractCheck]] = {
     "algorithm": {"scores": check_scores, "list_state": check_state_names},
     "trigger": {"next_round": check_next_round, "measure": check_measure, "expect_gap": check_gap},
@@ -193,6 +211,8 @@ CHECKS: dict[str, dict[str, ContractCheck]] = {
     },
     "staleness": {"__call__": check_share},
     "participation": {"draw": check_participants},
+    "heterogeneity": {"mix": check_mix},
+    "drift": {"angles": check_angles},
     "clock": {
         "iterations": check_seconds, "time_training": check_seconds,
         "time_upload": check_seconds, "time_download": check_seconds,

@@ -29,7 +29,8 @@ def find_near(name: str, accepted: Sequence[str]) -> list[str]:
         for one, text in plain.items()
     }
     best = max(ratios.values(), default=0.0)
-    found = sorted((one for one in accepted if ratios[one] >= max(0.6, best - 0.06)), key=lambda one: -ratios[one])
+    close = max(0.6, best - max(0.06, 0.5 / max(len(word), 1)))  # in a short name a letter counts for more
+    found = sorted((one for one in accepted if ratios[one] >= close), key=lambda one: -ratios[one])
     if best < 0.8:
         found = [one for one, text in plain.items() if len(word) > 2 and word in text.split("-")] + found
     return list(dict.fromkeys(found))[:2]

@@ -124,6 +124,8 @@ def test_a_callback_sees_every_segment_and_may_stop():
     part = simulate(config, on_segment=lambda segment: segment.end >= 30)
     assert part.arms.shape == (30, 2)
     np.testing.assert_array_equal(part.arms, whole.arms[:30])
+    with pytest.raises(ValueError, match="^policy: the run ended after 30 of 100 iterations; expected all$"):
+        part.policy()
     with pytest.raises(ZeroDivisionError):
         simulate(config, on_segment=lambda segment: 1 / 0)
 

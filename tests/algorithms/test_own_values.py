@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from fnbandit import BLOCK, Block, Group, Scored
 from fnbandit.algorithms.fn_ucb import FNUCBLessComm
+from fnbandit.environments.worlds import NoDrift, SameTask
 from fnbandit.federation.aggregation import Aggregation
 from fnbandit.federation.alpha import AlphaRule
 from fnbandit.federation.channels import Channel
@@ -84,6 +85,19 @@ class Negative(Unweighted):
     def __call__(self, staleness):
         return -1
 
+class Unmixed(SameTask):
+    has_variants = True
+    def mix(self, agent):
+        return 0.5
+class Halfway(SameTask):
+    has_variants = True
+    def mix(self, agent):
+        return [(0.5, 0), (0.5, 1.5)]
+class Still(NoDrift):
+    moves = True
+    def angles(self, iterations):
+        return 0.1
+
 class Task:
     arms, dim = 2, 3
     contexts, means, noise = (BLOCK, 2, 3), (BLOCK, 2), (BLOCK,)
@@ -104,6 +118,7 @@ class Pairs(Task):
 class Holes(Task):
     def block(self, agent, index):
         return Block(np.zeros(self.contexts), np.full(self.means, np.nan), np.zeros(self.noise))
+    codes_arms = True
 class Armless(Task):
     arms = "two"
 class Flatland(Task):
@@ -153,6 +168,10 @@ ALONE = {"algorithm": "fn-ucb-async", "clock": "uniform"}
         ("environment", "Tensors", "block(0, 0): contexts is Tensor; expected a NumPy array [32, 2, 3]", {}),
         ("environment", "Pairs", "block(0, 0) returned tuple; expected fnbandit.Block(contexts, means, noise)", {}),
         ("environment", "Holes", "block(0, 0): means has a NaN or an infinity; expected finite numbers", {}),
+        ("heterogeneity", "Unmixed", "mix returned 0.5; expected a list of (factor, variant): a finite number", {}),
+        ("heterogeneity", "Halfway", "mix returned a list; expected a list of (factor, variant)", {}),
+        ("drift", "Still", "angles returned 0.1; expected a NumPy array [32] of finite numbers", {}),
+        ("environment", "Holes", "block(0, 0): means has a NaN or an infinity", {"drift": "switch"}),
         ("environment", "Armless", "arms is 'two'; expected a whole number, at least 1", {}),
         ("environment", "Flatland", "domain(2) is an array [2] of float64; expected [2, 3] of real numbers", {}),
     ],

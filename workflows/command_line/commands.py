@@ -53,11 +53,13 @@ def sweep(argv: Sequence[str]) -> int:
 
 def _run_study(request: Request[Any]) -> int:
     arguments = request.arguments
+    if arguments.json and not arguments.dry_run:
+        raise ValueError("json=True: takes --dry-run; `fnbandit report FOLDER --json` has the results of runs")
+    if arguments.print_config and arguments.dry_run:
+        raise ValueError("print_config=True, dry_run=True: at most one of them")
     if arguments.print_config:
         print(format_config(request), end="")
         return DONE
-    if arguments.json and not arguments.dry_run:
-        raise ValueError("json=True: takes --dry-run; `fnbandit report FOLDER --json` has the results of runs")
     check_early(point.config for point in request.points)
     for line in request.notes:
         console(arguments.display.quiet or arguments.json).print(line, soft_wrap=True)

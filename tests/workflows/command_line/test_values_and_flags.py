@@ -71,6 +71,8 @@ def sweep(*argv):
         ("sweep --agents 1,2 --ramp 3,4,5 --zip agents,ramp", "expected two or more lists of the same length"),
         ("sweep --agents 1,2 --zip agents,ramp", "expected two or more lists of the same length; 'ramp' has no values"),
         ("run --agents 1 --zip agents,ramp", "--zip: unknown option"),
+        ("run --json --print-config", "json=True: takes --dry-run"),
+        ("run --dry-run --print-config", "print_config=True, dry_run=True: at most one of them"),
         ("run --seeds 2 --agents 1,2 --print-config", "agents: has several values"),
         ("sweep --agents 1,2 --print-config", "print_config=True: expected one run, with one or several seeds"),
     ],
