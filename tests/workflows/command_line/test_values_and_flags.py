@@ -89,7 +89,7 @@ def test_what_is_wrong_is_told_before_torch_and_ray_are_imported():
         "assert not {'torch', 'ray'} & set(sys.modules)\n"
     )
     words = ["--environment gone.csv", "--environment no_such_module:f", "--device gpu", "--clock trace",
-             "--engine local --address foo:1", "--out=", "--tracking-uri foo://bar", "--threshold 5"]  # fmt: skip
+             "--engine local --address foo:1", "--out=", "--tracking-uri foo://bar", "--period 5"]  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == len(words) and not done.stdout
@@ -170,7 +170,7 @@ def test_the_config_of_a_run_runs_again_with_the_same_bits(capsys):
     assert main(argv) == 0
     assert capsys.readouterr().err == ""
     assert read_run("again").trace.equals(read_run("here").trace)
-    assert "threshold" not in read_run("here").directory.joinpath("config.toml").read_text()
+    assert "period" not in read_run("here").directory.joinpath("config.toml").read_text()
 
 
 def test_a_dry_run_of_the_theory_computes_no_theory(capsys, monkeypatch):
