@@ -12,7 +12,6 @@ import torch
 from actors.events import describe_exception
 from actors.transport import Arrays, Order, to_arrays, to_tensors
 from fnbandit.core import Advance, Upload
-from fnbandit.environments import make_environment
 from fnbandit.numerics.state import as_tensors, loading
 from fnbandit.simulation.clock import make_clock
 from fnbandit.simulation.population import deliver, make_batch
@@ -56,7 +55,7 @@ class AgentActor:
         """Make the batch of a run, from a checkpoint's state where there is one; return process id and device."""
         torch.set_num_threads(1)
         self.batch: Any = None  # Free the memory of the last run before allocating this one's.
-        environment = order.environment or make_environment(order.config)
+        environment = order.make_environment()
         self.batch = make_batch(order.config, environment, make_clock(order.config), agents)
         if state is not None:
             with loading():

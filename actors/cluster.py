@@ -186,6 +186,7 @@ def own_signals() -> Iterator[Callable[[], None]]:
             signal.signal(number, handler)
 
     try:
+        # Nor may its handler be there meanwhile: a signal in the first seconds would end the process without a word.
         with replaced(ray_utils, "set_sigterm_handler", ignore_call):
             yield restore
     finally:

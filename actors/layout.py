@@ -10,6 +10,7 @@ from typing import Any
 from actors.options import Options
 from fnbandit.config import Config
 from fnbandit.config.registry import resolve_part
+from fnbandit.config.words import count_things
 from fnbandit.environments import Environment
 from fnbandit.numerics.memory import readable
 from fnbandit.planning.capacity import PROCESS_BYTES, memory
@@ -63,8 +64,8 @@ class Layout:
     def __str__(self) -> str:
         reserved = describe_resources(self.cpus, self.gpus)
         if len(self.parts) == 1:
-            return f"1 actor with the server and {len(self.parts[0])} agents, {reserved}"
-        return f"{len(self.parts)} actors x {max(map(len, self.parts))} agents, {reserved} each"
+            return f"1 actor with the server and {count_things(len(self.parts[0]), 'agent')}, {reserved}"
+        return f"{len(self.parts)} actors x {count_things(max(map(len, self.parts)), 'agent')}, {reserved} each"
 
 
 def describe_resources(cpus: float, gpus: float) -> str:
@@ -138,10 +139,14 @@ def plan(config: Config, environment: Environment, options: Options, nodes: list
         slots = sum(node.actors(cpus, gpus) for node in nodes)
     if actors > slots:
         has = f"{sum(n.cpus for n in nodes):g} CPU, {sum(n.gpus for n in nodes):g} GPU"
-        remedy = f"agents_per_actor={math.ceil(config.agents / slots)}" if slots else "no node is large enough for one"
+        on = f"{count_things(len(nodes), 'node')} with {has}"
+        if not slots:
+            asked = describe_resources(cpus, gpus)
+            raise ValueError(f"{_name_cause(config, options, nodes)}: no node has {asked} for one actor; {on}")
         raise ValueError(
-            f"agents_per_actor={options.agents_per_actor}: {actors} actors x {describe_resources(cpus, gpus)} "
-            f"do not fit on {len(nodes)} nodes with {has}; {slots} actors fit: {remedy}"
+            f"agents_per_actor={options.agents_per_actor}: {count_things(actors, 'actor')} x "
+            f"{describe_resources(cpus, gpus)} do not fit on {on}; {count_things(slots, 'actor')} fit: "
+            f"agents_per_actor={math.ceil(config.agents / slots)}"
         )
     # Where nodes differ in memory, a smaller CPU share lets the nodes with more memory hold more actors.
     if not fits(actors, cpus, gpus) and options.cpus_per_actor == "auto":
@@ -150,14 +155,24 @@ def plan(config: Config, environment: Environment, options: Options, nodes: list
         needs, total = memory(config, environment), sum(node.memory for node in nodes)
         most_agents = max(0, int((total / actors - PROCESS_BYTES - needs.shared) / needs.per_agent)) * actors
         raise ValueError(
-            f"agents={config.agents}: {actors} actors x ({readable(PROCESS_BYTES)} + {readable(needs.shared)} shared + "
+            f"agents={config.agents}: {count_things(actors, 'actor')} x "
+            f"({readable(PROCESS_BYTES)} + {readable(needs.shared)} shared + "
             f"{math.ceil(config.agents / actors)} agents x {readable(needs.per_agent)}) = "
             f"{readable(actors * actor_bytes(config, environment, actors))} of memory, "
-            f"the {len(nodes)} nodes have {readable(total)}; about {most_agents} agents fit"
-            + ("" if config.diagonal else ", or use diagonal=true")
+            f"{count_things(len(nodes), 'node')} in all with {readable(total)}; about {most_agents:,} agents fit"
+            + ("" if config.diagonal else ", or use --diagonal")
         )
     divided = split_at_subtrees if options.agents_per_actor == "auto" else split_evenly
     return Layout(tuple(divided(config.agents, actors)), cpus, gpus)
+
+
+def _name_cause(config: Config, options: Options, nodes: list[Node]) -> str:
+    """Return the option by which an actor does not fit on any node."""
+    cpus, gpus = reserve_resources(config, options)
+    if gpus > max((node.gpus for node in nodes), default=0.0):
+        is_given = options.gpus_per_actor != "auto"
+        return f"gpus_per_actor={gpus:g}" if is_given else f"device={config.device!r}"
+    return f"cpus_per_actor={cpus:g}"
 
 
 def largest_share(fits: Callable[[float], bool]) -> float | None:

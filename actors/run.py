@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,7 @@ from actors.pool import ActorPool
 from actors.transport import Order
 from actors.watchdog import Listener, NotStarted
 from fnbandit.config import Config
-from fnbandit.config.registry import without_effect
+from fnbandit.config.registry import collect_objects, without_effect
 from fnbandit.core import Segment
 from fnbandit.errors import SimulationError
 from fnbandit.numerics.device import resolve_device
@@ -93,7 +94,8 @@ class RayRun(Run):
             self._layout = actor_set.layout
             seconds, rounds = (self.checkpointing.seconds, self.checkpointing.rounds) if self._store else (0.0, 0)
             order = Order(self.config, self.own_environment, actor_set.layout.parts, self._start,
-                          self.options.actor_timeout, seconds, rounds)  # fmt: skip
+                          self.options.actor_timeout, seconds, rounds,
+                          collect_objects(dataclasses.asdict(self.config)))  # fmt: skip
             who = "the server's actor" if actor_set.agents else f"actor 0 (agents 0 to {self.config.agents - 1})"
             # The server detects silent agent actors; the driver only watches the server.
             listener = Listener(actor_set.server, who, self.options.actor_timeout, bool(actor_set.agents), pool.check)

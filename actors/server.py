@@ -17,7 +17,7 @@ from actors.population import RayPopulation
 from actors.transport import Arrays, Order
 from fnbandit.config.registry import resolve_part
 from fnbandit.core import Segment
-from fnbandit.environments import Environment, make_environment
+from fnbandit.environments import Environment
 from fnbandit.numerics.state import as_arrays, as_tensors, loading, remove_prefix
 from fnbandit.simulation.clock import make_clock
 from fnbandit.simulation.loop import Simulation, make_simulation
@@ -54,7 +54,7 @@ class ServerActor:
             yield describe_exception(error)
 
     def _run(self, order: Order, states: list[Any] | None, state: Arrays | None) -> Iterator[ServerEvent]:
-        environment = order.environment or make_environment(order.config)
+        environment = order.make_environment()
         started, simulation = self._start(order, environment, states, state)
         yield started
         due = Due(order.seconds, order.rounds) if order.seconds or order.rounds else None

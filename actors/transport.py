@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
 from fnbandit.config import Config
+from fnbandit.config.user_parts import OWN_OBJECTS
 from fnbandit.core import Trace
-from fnbandit.environments import Environment
+from fnbandit.environments import Environment, make_environment
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,13 @@ class Order:
     seconds: float
     rounds: int
     """Seconds and rounds between two checkpoints; no checkpoints where both are 0"""
+    own_parts: dict[str, Any] = field(default_factory=dict)
+    """A user's classes and functions that actors cannot import, by name: those of a notebook or a script"""
+
+    def make_environment(self) -> Environment:
+        """Register the user's own parts in this process, and make the environment."""
+        OWN_OBJECTS.update(self.own_parts)
+        return self.environment or make_environment(self.config)
 
 
 Arrays = dict[str, np.ndarray]

@@ -15,8 +15,10 @@ from fnbandit.hooks import HOOKS
 
 if TYPE_CHECKING:
     from fnbandit.algorithms.base import Group, Scored
+    from fnbandit.algorithms.federated import FederatedGroup
     from fnbandit.config import Config
     from fnbandit.environments.base import Block, Environment
+    from fnbandit.numerics.randomness import BLOCK
     from fnbandit.policy import Policy
     from fnbandit.runs import simulate
     from fnbandit.simulation.results import Communication, Result
@@ -39,10 +41,12 @@ HOOKS.update(
     repeat_policy="fnbandit.runs:repeat_policy",
 )
 HOMES = {
+    "BLOCK": "fnbandit.numerics.randomness",
     "Block": "fnbandit.environments.base",
     "Communication": "fnbandit.simulation.results",
     "Config": "fnbandit.config",
     "Environment": "fnbandit.environments.base",
+    "FederatedGroup": "fnbandit.algorithms.federated",
     "Group": "fnbandit.algorithms.base",
     "Policy": "fnbandit.policy",
     "Result": "fnbandit.simulation.results",
@@ -56,10 +60,12 @@ HOMES = {
     "simulate": "fnbandit.runs",
 }
 __all__ = [
+    "BLOCK",
     "Block",
     "Communication",
     "Config",
     "Environment",
+    "FederatedGroup",
     "Group",
     "Policy",
     "Result",
@@ -81,3 +87,7 @@ def __getattr__(name: str) -> Any:
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

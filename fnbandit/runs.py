@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -265,16 +266,26 @@ def simulate(
     groups: int = 1,
     engine: Literal["local", "ray"] = "local",
     progress: bool = False,
+    on_segment: Callable[[Segment], object] | None = None,
 ) -> Result:
-    """Run a whole simulation in this process or, with engine="ray", in actors; both give the same bits.
-
-    `environment` replaces `config.environment` by your own task: an object with arms, dim, block and domain
-    (`fnbandit.environments.Environment`), or a reward function h(x) for rows x on the unit sphere:
+    """Run a whole simulation and return all its iterations and rounds; both engines give the same bits.
 
         simulate(Config(agents=4, horizon=100), environment=lambda x: x[:, 0] ** 2)
 
-    `progress` shows a progress line on standard error. `groups` splits the agents of engine="local" into groups.
+    Args:
+        environment: replaces `config.environment` by your own task: an object with arms, dim, block and domain
+            (`fnbandit.Environment`), or a reward function h(x) of rows x on the unit sphere; x is a NumPy array
+            [rows, dim], h(x) is [rows]. (An algorithm of your own receives torch tensors.)
+        groups: splits the agents of engine="local" into groups that are computed one after the other, which saves
+            memory and changes no bit.
+        engine: local: in this process; ray: in actors, on a cluster or on this machine.
+        progress: shows a progress line on standard error.
+        on_segment: is called with every `fnbandit.core.Segment` (finished iterations and rounds) as it comes: for live
+            plots, pruning, early stop. Where it returns True the simulation ends, and the result has the iterations
+            so far; an exception ends it, too. Segments are those of a round, or of at most 64 iterations.
     """
+    if not isinstance(config, Config):
+        raise ValueError(f"config={config!r}: expected a fnbandit.Config, as Config(agents=4, horizon=100)")
     run: Run
     if engine == "local":
         run = LocalRun(config, environment=environment, groups=groups)
@@ -285,8 +296,18 @@ def simulate(
     else:
         run = load_hook("run_on_ray")(config, environment=environment)
     segments = load_hook("watch")(run.config, run.segments()) if progress else run.segments()
+    watched = segments if on_segment is None else _watch(segments, on_segment)
     repeat = functools.partial(repeat_policy, run.config, environment=environment)
-    return replace(collect(run.config, segments), take_policy=run.policy if isinstance(run, LocalRun) else repeat)
+    return replace(collect(run.config, watched), take_policy=run.policy if isinstance(run, LocalRun) else repeat)
+
+
+def _watch(segments: Iterator[Segment], on_segment: Callable[[Segment], object]) -> Iterator[Segment]:
+    """Yield segments up to the first for which the callback returns True."""
+    with closing(segments):  # type: ignore[type-var]
+        for segment in segments:
+            yield segment
+            if on_segment(segment) is True:
+                return
 
 
 def repeat_policy(config: Config, agent: int, environment: Any = None) -> Policy:

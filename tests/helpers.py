@@ -35,7 +35,7 @@ PLAIN = {
 
 def plain(**settings) -> Config:
     """A config with PLAIN's values where `settings` has none."""
-    return Config(**PLAIN | settings)
+    return Config.complete(PLAIN | settings)
 
 
 def rows(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -13,9 +13,10 @@ from fnbandit.algorithms.bounds import global_bound
 from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
 from fnbandit.core import Download, Upload
-from fnbandit.covariance import Evaluation, matrices
+from fnbandit.covariance import Evaluation, Lift, matrices
 from fnbandit.environments import Environment
 from fnbandit.federation.channels import Chain
+from fnbandit.federation.messages import Contents
 from fnbandit.federation.replica import Replica
 from fnbandit.numerics.memory import Memory, precisions
 from fnbandit.numerics.state import State
@@ -40,20 +41,34 @@ class FederatedGroup(Group):
     """n agents that run UCB^a on shared features and communicate: advance, rewind, upload, start the next epoch.
 
     Inside an epoch agents change only their own rows, so that they can run ahead of other groups and go back.
+    A subclass may choose other features (`make_lift`, `parameter_count`) and other scores; triggers, participation,
+    messages and diagonal matrices then work as they do for FN-UCB (`workflows/examples/own_federated.py`).
     """
 
     traits = Traits(schedule="barrier")
 
     def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
         super().__init__(config, environment, agents, replica)
-        made = replica or self.make_replica(config, environment, self.like)
-        assert made is not None
-        self.replica: Replica = made
+        made = self.replica = replica or self.make_replica(config, environment, self.like)
         network = None if made.network is None else made.network.parameter_count
         self.chain = Chain(config, made.parameters, made.lift, network)
         self._global_scale = config.number("exploration_global") * config.number("regularization") ** 0.5
         self.epoch = self.replica.estimate.epoch(len(agents))
         self._looks = 1 if self.device.type == "cpu" else LOOKS_ON_ACCELERATOR
+
+    @classmethod
+    def make_lift(cls, config: Config, environment: Environment, like: Tensor) -> Lift:
+        """Return the function from contexts [n, k, dim] to features [n, k, p]; the same one in every process.
+
+        It returns rows that are features already unchanged. Its bits must not depend on n: see `multiply_rows`.
+        """
+        return lambda contexts: contexts
+
+    @classmethod
+    def make_replica(cls, config: Config, environment: Environment, like: Tensor) -> Replica:
+        """Make the statistics of a process; messages both ways hold W and B."""
+        both_ways, p = Contents(covariances=1, vectors=1), cls.parameter_count(config, environment)
+        return Replica(config, cls.make_lift(config, environment, like), p, like, both_ways, both_ways)
 
     @classmethod
     def memory(cls, config: Config, environment: Environment) -> Memory:

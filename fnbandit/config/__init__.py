@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fnbandit.config.combinations import check_delay, check_together
+from fnbandit.config.combinations import check_delay, check_together, explain_idle
 from fnbandit.config.fields import (
     AggregationName,
     AlgorithmName,
@@ -17,6 +18,7 @@ from fnbandit.config.fields import (
     DriftName,
     EnvironmentName,
     FederationName,
+    FieldTexts,
     HeterogeneityName,
     MessagesName,
     Natural,
@@ -33,7 +35,9 @@ from fnbandit.config.fields import (
     settings,
 )
 from fnbandit.config.presets import PLAIN_SETTINGS, PRESET_FIELDS, preset_settings, tune
-from fnbandit.config.registry import unknown
+from fnbandit.config.registry import KINDS, unknown, without_effect, without_theory
+from fnbandit.config.user_parts import name_object
+from fnbandit.notebook import html_table
 
 
 @settings
@@ -249,12 +253,11 @@ class Config:
     @classmethod
     def _tune(cls, data: Any) -> Any:
         """Add the tuned values that depend on the environment, the algorithm and the depth to the fields given."""
-        given = dict(zip(FIELDS, data.args, strict=False)) | (data.kwargs or {})
-        environment, algorithm, layers = (given.get(name, getattr(cls, name)) for name in PRESET_FIELDS)
-        # pydantic rejects other types after this validator.
-        if isinstance(environment, str) and isinstance(algorithm, str) and type(layers) is int and layers > 0:
-            given = tune(environment, algorithm, layers) | given
-        return given
+        given = _name_parts(dict(zip(FIELDS, data.args, strict=False)) | (data.kwargs or {}))
+        whole = _add_tuned(given)
+        if len(given) < len(FIELDS):  # a call with every field copies another config
+            check_effects(given, {name: getattr(cls, name) for name in FIELDS} | whole)
+        return whole
 
     @model_validator(mode="after")
     def _check_together(self) -> Config:
@@ -265,6 +268,16 @@ class Config:
         check_delay(self.algorithm, self.clock, self.feedback_delay)
         check_together(self.algorithm, self.trigger, self.diagonal, self.participation, self.clock, self.federation)
         return self
+
+    def _repr_html_(self) -> str:
+        return html_table(self.effective.items(), most=len(FIELDS), title="Config; fields without effect are left out")
+
+    @property
+    def effective(self) -> dict[str, Any]:
+        """The fields that have an effect, without those that are None; `Config(**effective)` runs the same."""
+        fields = dataclasses.asdict(self)
+        idle = without_effect(fields) | without_theory(fields)
+        return {name: value for name, value in fields.items() if value is not None and name not in idle}
 
     @property
     def depth(self) -> int:
@@ -279,25 +292,78 @@ class Config:
         return value
 
     def replace(self, **changes: Any) -> Config:
-        """Return a copy with changed fields. Raise ValueError, with the nearest field name, on an unknown one."""
+        """Return a copy with changed fields, which may have no effect. An unknown name is a ValueError."""
         check_fields(changes)
         return dataclasses.replace(self, **changes)
 
     @classmethod
     def preset(cls, name: str, environment: str = "cosine", **changes: Any) -> Config:
-        """Return a preset, `paper` (Sec. 5), `theory` (Algs. 1 and 2) or `tuned` (the defaults), with changes."""
+        """Return a preset, `paper` (Sec. 5), `theory` (Algs. 1 and 2) or `tuned` (the defaults), with changes.
+
+        A change that has no effect in the config is a ValueError, as a flag without effect is.
+        """
+        made = cls.build(name, environment, changes)
+        check_effects(changes, dataclasses.asdict(made))
+        return made
+
+    @classmethod
+    def build(cls, name: str, environment: str, changes: dict[str, Any]) -> Config:
+        """Return a preset with changes that may have no effect."""
         check_fields(changes)
+        changes = _name_parts(changes)
         depends = {name: changes[name] for name in PRESET_FIELDS if name in changes}
-        first = cls(environment=environment, **depends)  # validates the fields that a preset reads
-        return cls(**preset_settings(name, first.environment, changes.get("algorithm")) | changes)
+        first = cls.complete({"environment": environment} | depends)  # validates the fields that a preset reads
+        return cls.complete(preset_settings(name, first.environment, changes.get("algorithm")) | changes)
 
     @classmethod
     def from_record(cls, fields: Mapping[str, Any]) -> Config:
         """Return the config of a file; fields newer than the file get values that do not change its run."""
-        return cls(**PLAIN_SETTINGS | dict(fields))
+        return cls.complete(PLAIN_SETTINGS | dict(fields))
+
+    @classmethod
+    def complete(cls, fields: Mapping[str, Any]) -> Config:
+        """Return a config with these fields, which may have no effect; the others have their tuned values."""
+        check_fields(fields)
+        return cls(**{name: getattr(cls, name) for name in FIELDS} | _add_tuned(dict(fields)))
+
+
+def _name_parts(given: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with the names of classes and functions that were given as objects."""
+    return {name: name_object(name, v) if name in KINDS and callable(v) else v for name, v in given.items()}
+
+
+def _add_tuned(given: dict[str, Any]) -> dict[str, Any]:
+    """Add the tuned values that depend on the environment, the algorithm and the depth to the fields given."""
+    environment, algorithm, layers = (given.get(name, getattr(Config, name)) for name in PRESET_FIELDS)
+    # pydantic rejects other types after this.
+    if isinstance(environment, str) and isinstance(algorithm, str) and type(layers) is int and layers > 0:
+        return tune(environment, algorithm, layers) | given
+    return given
+
+
+def check_effects(given: Iterable[str], whole: dict[str, Any]) -> None:
+    """Raise a ValueError of one line on the first given field that has no effect in a config."""
+    idle = without_effect(whole) | without_theory(whole)
+    for name in given:
+        if name in idle:
+            raise ValueError(explain_idle(name, idle[name]))
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Config))
+setattr(Config, "__doc__", FieldTexts(Config.__doc__ or ""))  # noqa: B010 - a string only for whoever reads it
+
+
+def _name_fields(function: Any) -> None:
+    """Replace **changes in a function's signature by the fields, which notebooks then complete."""
+    own = [one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    known = {one.name for one in own}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    fields = [inspect.Parameter(name, kind, default=getattr(Config, name)) for name in FIELDS if name not in known]
+    function.__signature__ = inspect.Signature([*own, *fields])
+
+
+_name_fields(Config.replace)
+_name_fields(Config.preset.__func__)  # type: ignore[attr-defined]
 
 
 def check_fields(changes: Iterable[str]) -> None:

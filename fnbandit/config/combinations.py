@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fnbandit.config.registry import TRIGGERS
+from fnbandit.config.registry import KINDS, TRIGGERS, without_effect
 
 
 def check_together(
@@ -30,3 +30,11 @@ def check_delay(algorithm: str, clock: str, delay: int) -> None:
         raise ValueError(f"feedback_delay={delay}: clock={clock!r} accepts 0")
     if delay and algorithm in ("fn-ucb-async", "fedlinucb"):
         raise ValueError(f"feedback_delay={delay}: algorithm={algorithm} accepts 0")
+
+
+def explain_idle(name: str, reason: str, form: str = "{}={}") -> str:
+    """Return the error for a field without effect, with the choices that would give it one, written in a form."""
+    kind = reason.partition("=")[0]
+    parts = [choice for choice in KINDS.get(kind, {}) if name not in without_effect({kind: choice})][:3]
+    remedy = f"; {form.format(kind, ' or '.join(parts))} uses it" if parts else ""
+    return f"{name}: has no effect with {reason}{remedy}"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import functools
+import inspect
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -103,3 +107,33 @@ def list_accepted(hint: Any) -> str:
 def _bound(mark: Any) -> str:
     words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
     return next((f"{word} {getattr(mark, key)}" for key, word in words.items() if hasattr(mark, key)), "")
+
+
+def describe_fields(kind: type) -> dict[str, str]:
+    """Return the docstrings of the fields of a dataclass and of its bases."""
+    result: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(body, ast.ClassDef)
+        for statement, after in zip(body.body, body.body[1:], strict=False):
+            if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
+                assert isinstance(statement.target, ast.Name)
+                result[statement.target.id] = " ".join(ast.literal_eval(after.value).split())
+    return result
+
+
+class FieldTexts:
+    """A class's `__doc__` with the text and default of every field, composed when it is read, by help(Config)."""
+
+    def __init__(self, doc: str) -> None:
+        self._doc = doc
+
+    def __get__(self, instance: object, owner: type) -> str:
+        texts = describe_fields(owner)
+        lines = [inspect.cleandoc(self._doc), "", "Fields:"]
+        for field in dataclasses.fields(owner):
+            lines += textwrap.wrap(f"{field.name} (default: {field.default!r}): {texts[field.name]}", 100,
+                                   initial_indent="    ", subsequent_indent="        ")  # fmt: skip
+        return "\n".join(lines)

@@ -6,16 +6,15 @@ This module does not import torch: `resolve_part` imports the class of a part on
 
 from __future__ import annotations
 
-import difflib
 import importlib
-import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fnbandit.config.part import Part
+from fnbandit.config.user_parts import OWN_OBJECTS, import_user_part
+from fnbandit.config.words import unknown
 from fnbandit.config.worlds import DRIFTS, ENVIRONMENTS, FUNCTION, HETEROGENEITIES, OWN_TABLE
-from fnbandit.errors import USER_MODULES, call_user_code
+from fnbandit.errors import call_user_code
 
 TRAINING = ("training_optimizer", "training_loss", "training_steps", "training_rate", "training_schedule",
             "training_fade", "training_decay", "training_start", "stop_training_after")  # fmt: skip
@@ -263,34 +262,21 @@ def resolve_part(kind: str, name: str) -> Any:
 def build(kind: str, name: str, *args: Any) -> Any:
     """Build an object of a part's class; an exception of a user's part is raised with the name of the part."""
     found = resolve_part(kind, name)
-    return found(*args) if name in KINDS[kind] else call_user_code(f"{kind}={name!r}", found, *args)
+    if name in KINDS[kind]:
+        return found(*args)
+    from fnbandit.config.own_parts import check_methods
+
+    part = f"{kind}={name!r}"
+    return call_user_code(part, check_methods(part, found, kind), *args)
 
 
-def import_user_part(kind: str, name: str) -> Any:
-    """Import a user's part, "package.module:Name"; raise a one-line ValueError where it does not exist."""
-    here = str(Path.cwd())
-    # Added here only: a file in that folder could shadow a module that some library imports.
-    if here not in sys.path:
-        sys.path.append(here)
-    module_name, _, attribute = name.partition(":")
-    fault = None
-    try:
-        if all(part.isidentifier() for part in module_name.split(".")):
-            module = call_user_code(f"{kind}={name!r}", importlib.import_module, module_name)
-        else:
-            fault = f"{module_name!r} is not a module name"
-    except ImportError as error:
-        fault = str(error)
-    if fault is None and not hasattr(module, attribute):
-        fault = f"module {module_name!r} has no {attribute!r}"
-    if fault is not None:
-        raise ValueError(f"{kind}={name!r}: cannot import it ({fault}); expected package.module:Name")
-    found = getattr(module, attribute)
-    if not callable(found):
-        raise ValueError(f"{kind}={name!r}: not a class or a function; expected package.module:Name")
-    if kind == "algorithm" and not hasattr(found, "memory"):
-        raise ValueError(f"{kind}={name!r}: not an algorithm; expected a class that extends fnbandit.Group")
-    USER_MODULES[module_name] = f"{kind}={name!r}"
+def collect_objects(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the user's parts that no other process can import: those defined in a notebook, in a script or locally."""
+    found: dict[str, Any] = {}
+    for kind in KINDS:
+        names = link_names(settings[kind]) if kind == "messages" else [settings[kind]]
+        here = [name for name in names if name in OWN_OBJECTS or name.startswith("__main__:")]
+        found |= {name: resolve_part(kind, name) for name in here}
     return found
 
 
@@ -375,11 +361,3 @@ def without_theory(settings: dict[str, Any]) -> dict[str, str]:
     """Return the fields that only the theory reads where no other field, weight included, is 'theory'."""
     requested = [name for name, value in settings.items() if value == "theory" and name not in BOUNDS]
     return {} if requested else dict.fromkeys(BOUNDS, "no field that is 'theory'")
-
-
-def unknown(field: str, value: object, accepted: Iterable[str]) -> str:
-    """Return a one-line error: the field, the value, the nearest known name and the accepted names."""
-    accepted = list(accepted)
-    near = difflib.get_close_matches(str(value), accepted, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"{field}={value!r} is unknown{hint}; accepted: {', '.join(accepted)}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fnbandit.config import Config
 from fnbandit.config.registry import ENVIRONMENTS, is_table, resolve_part
-from fnbandit.environments.base import Block, Environment, Stream
+from fnbandit.environments.base import Block, Environment, Stream, draw_domain
 from fnbandit.environments.functions import FunctionEnvironment
 from fnbandit.environments.worlds import make_world
 from fnbandit.errors import call_user_code
@@ -35,7 +37,14 @@ def as_environment(config: Config, own: Any) -> Environment:
             raise ValueError(
                 f"environment={config.environment!r}: has no {missing[0]!r}; expected arms, dim, block, domain"
             )
-        return make_world(config, own)
+        for name, value in (("arms", own.arms), ("dim", own.dim)):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise ValueError(
+                    f"environment={config.environment!r}: {name} is {value!r}; expected a whole number, at least 1"
+                )
+        world = make_world(config, own)
+        draw_domain(world, 2)
+        return world
     if not callable(own):
         raise ValueError(f"environment={own!r}: is neither an environment nor a function")
     return make_world(config, FunctionEnvironment(config, own))

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from fnbandit.errors import PACKAGES
 from fnbandit.numerics.randomness import BLOCK
 
 
@@ -44,6 +45,48 @@ class Environment(Protocol):
         ...
 
 
+def draw_block(environment: Environment, agent: int, index: int) -> Block:
+    """Return a block of an environment; raise a ValueError of one line where a user's own returns something else."""
+    block = environment.block(agent, index)
+    kind = type(environment)
+    if kind.__module__.split(".")[0] in PACKAGES:
+        return block
+    part = f"environment='{kind.__module__}:{kind.__qualname__}': block({agent}, {index})"
+    shapes = {
+        "contexts": (BLOCK, environment.arms, environment.dim),
+        "means": (BLOCK, environment.arms),
+        "noise": (BLOCK,),
+    }
+    if not isinstance(block, Block):
+        raise ValueError(f"{part} returned {type(block).__name__}; expected fnbandit.Block(contexts, means, noise)")
+    for name, shape in shapes.items():
+        _check_array(f"{part}: {name}", getattr(block, name), shape)
+    return block
+
+
+def draw_domain(environment: Environment, count: int) -> np.ndarray:
+    """Return at most `count` points of an environment's domain; raise a ValueError of one line as `draw_block` does."""
+    points = environment.domain(count)
+    kind = type(environment)
+    if kind.__module__.split(".")[0] not in PACKAGES:
+        part = f"environment='{kind.__module__}:{kind.__qualname__}': domain({count})"
+        found = len(points) if isinstance(points, np.ndarray) and points.ndim else 0
+        if found > count:
+            raise ValueError(f"{part} returned {found} points; expected at most {count}")
+        _check_array(part, points, (max(1, found), environment.dim))
+    return points
+
+
+def _check_array(name: str, values: object, shape: tuple[int, ...]) -> None:
+    if not isinstance(values, np.ndarray):
+        raise ValueError(f"{name} is {type(values).__name__}; expected a NumPy array {list(shape)}")
+    if values.shape != shape or values.dtype.kind not in "iuf":
+        found = f"an array {list(values.shape)} of {values.dtype}"
+        raise ValueError(f"{name} is {found}; expected {list(shape)} of real numbers")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} has a NaN or an infinity; expected finite numbers")
+
+
 class Stream:
     """The contexts, means and noise of a batch of agents, iteration by iteration, on its device.
 
@@ -61,7 +104,7 @@ class Stream:
         """Draw the block of an iteration unless it is held already; return the iteration's offset in it."""
         index, offset = divmod(iteration - 1, BLOCK)
         if index != self._index:
-            blocks = [self._environment.block(agent, index) for agent in self._agents]
+            blocks = [draw_block(self._environment, agent, index) for agent in self._agents]
             self._contexts = self._tensor([block.contexts for block in blocks])
             self._means = self._tensor([block.means for block in blocks])
             self._noise = self._tensor([block.noise for block in blocks])

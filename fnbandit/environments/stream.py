@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fnbandit.environments.base import Environment
+from fnbandit.environments.base import Environment, draw_block
 from fnbandit.numerics.randomness import BLOCK
 
 
@@ -40,7 +40,7 @@ class RaggedStream:
             agent = int(active[place])
             if self._blocks[agent] == blocks[place]:
                 continue  # drawn for another iteration of the same agent
-            block = self._environment.block(self._agents[agent], int(blocks[place]))
+            block = draw_block(self._environment, self._agents[agent], int(blocks[place]))
             self._contexts[agent] = torch.from_numpy(block.contexts)
             self._means[agent] = torch.from_numpy(block.means)
             self._noise[agent] = torch.from_numpy(block.noise)

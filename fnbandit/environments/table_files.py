@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
+
+log = logging.getLogger("fnbandit")
+
+INDEX_NAMES = ("", "Unnamed: 0", "index", "__index_level_0__")
+"""Names under which pandas writes the numbers of rows"""
 
 
 def read_bytes(path: Path, name: str) -> bytes:
@@ -35,25 +41,44 @@ def parse_table(data: bytes, name: str) -> pa.Table:
 
 
 def read_numbers(table: pa.Table, name: str) -> np.ndarray:
-    """Return a table's columns as finite numbers, [rows, columns]."""
-    columns = zip(table.column_names, table.columns, strict=True)
-    return np.column_stack([read_column(values, column, name) for column, values in columns])
-
-
-def read_column(values: pa.ChunkedArray, column: str, name: str) -> np.ndarray:
-    """Return a column as finite numbers, [rows]; raise a ValueError that names the column and the first bad row."""
-    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
-        row = _first_word(values)
-        where = "" if row is None else f", the first other one is {str(values[row].as_py())[:40]!r} in row {row + 1}"
-        raise ValueError(f"environment={name!r}: column {column!r} is {values.type}; expected numbers{where}")
-    numbers = values.to_numpy().astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(numbers))
-    if len(bad):
+    """Return a table's columns as finite numbers, [rows, columns]; a fault names the columns and the first bad row."""
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    other = [column for column, values in columns.items() if not _has_numbers(values)]
+    if other:
+        first = columns[other[0]]
+        more = f" (and {_quote(other[1:])})" if len(other) > 1 else ""
+        row = _first_word(first)
+        where = "" if row is None else f"; the first other one is {str(first[row].as_py())[:40]!r} in row {row + 1}"
         raise ValueError(
-            f"environment={name!r}: column {column!r} has NaN, empty or infinite values, the first in row "
-            f"{bad[0] + 1}; expected numbers"
+            f"environment={name!r}: column {other[0]!r}{more} is {first.type}; expected numbers: drop it or encode it "
+            f"(one column of 0 and 1 per category){where}"
         )
+    numbers = np.column_stack([column.to_numpy().astype(np.float64) for column in table.columns])
+    bad = ~np.isfinite(numbers)
+    if bad.any():
+        faulty = [table.column_names[place] for place in np.flatnonzero(bad.any(axis=0))]
+        rows = np.flatnonzero(bad.any(axis=1))
+        raise ValueError(
+            f"environment={name!r}: column {_quote(faulty)} has NaN, empty or infinite values in {len(rows)} of "
+            f"{len(numbers)} rows, the first in row {rows[0] + 1}; expected numbers: fill them in or drop them"
+        )
+    for column, values in zip(table.column_names, numbers.T, strict=True):
+        if column.strip() in INDEX_NAMES and np.array_equal(values, values[0] + np.arange(len(values))):
+            log.warning(
+                "fnbandit: environment=%r: column %r numbers the rows, as pandas' index does, and is a feature; "
+                "write the table with index=False", name, column,
+            )  # fmt: skip
     return numbers
+
+
+def _has_numbers(values: pa.ChunkedArray) -> bool:
+    return pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+
+
+def _quote(names: list[str]) -> str:
+    """Return names in quotes, at most five of them."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(map(repr, names[:5])) + more
 
 
 def _first_word(values: pa.ChunkedArray) -> int | None:

@@ -74,6 +74,8 @@ def load_table(data: bytes, name: str, label: str, domain_column: str | None = N
     return read_numbers(table.select(columns), name), classes
 
 
+MOST_CLASSES = 20
+"""Number of classes that need no second row each"""
 NO_CLASS = ("", "nan", "null", "na", "n/a", "#n/a")
 """Texts that mean a missing label, in any case and with any surrounding space"""
 
@@ -103,7 +105,13 @@ def class_numbers(labels: pa.ChunkedArray, name: str, label: str) -> np.ndarray:
         )
     classes = pc.unique(labels).sort()
     if len(classes) < 2:
-        raise ValueError(f"label={label!r}: {name} has {len(classes)} classes; expected at least 2")
+        found = f"{len(classes)} class{'es' if len(classes) != 1 else ''}"
+        raise ValueError(f"label={label!r}: {name} has {found}; expected at least 2")
+    if len(classes) > max(MOST_CLASSES, len(labels) // 2):
+        raise ValueError(
+            f"label={label!r}: {len(classes):,} classes in {len(labels):,} rows of {name}: is this a label? expected a "
+            "column of classes with several rows each"
+        )
     return pc.index_in(labels, value_set=classes).to_numpy()
 
 

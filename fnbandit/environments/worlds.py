@@ -16,7 +16,7 @@ import numpy as np
 
 from fnbandit.config import Config
 from fnbandit.config.registry import build, resolve_part
-from fnbandit.environments.base import Block, Environment
+from fnbandit.environments.base import Block, Environment, draw_block, draw_domain
 from fnbandit.numerics.randomness import BLOCK, Purpose, generator
 
 
@@ -198,7 +198,7 @@ class World:
                 setattr(self, name, getattr(task, name))
 
     def block(self, agent: int, index: int) -> Block:
-        block = self.task.block(agent, index)
+        block = draw_block(self.task, agent, index)
         angles = (
             self._drift.angles(np.arange(index * BLOCK + 1, (index + 1) * BLOCK + 1)) if self._drift.moves else None
         )
@@ -208,7 +208,7 @@ class World:
         return replace(block, means=sum(parts[1:], parts[0]))
 
     def domain(self, count: int) -> np.ndarray:
-        return self.task.domain(count)
+        return draw_domain(self.task, count)
 
 
 def deals_domains(config: Config) -> bool:

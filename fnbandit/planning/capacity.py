@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fnbandit.config import Config
 from fnbandit.config.registry import resolve_part
+from fnbandit.config.words import count_things
 from fnbandit.environments import Environment
 from fnbandit.numerics.memory import Memory, available, readable
 
@@ -28,5 +29,5 @@ def check_local(config: Config, environment: Environment) -> None:
         raise ValueError(
             f"agents={config.agents}: {config.agents} x {readable(needs.per_agent)} + {readable(needs.shared)} shared "
             f"= {readable(needs.of(config.agents))} of memory, {readable(free)} available; "
-            f"at most {fits} agents fit, or use diagonal=true"
+            f"{count_things(fits, 'agent')} fit at most, or use --diagonal"
         )

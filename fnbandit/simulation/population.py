@@ -65,7 +65,10 @@ class LockstepBatch:
 def make_batch(config: Config, environment: Environment, clock: Clock, agents: range, replica: Any = None) -> Any:
     """Make a batch of the algorithm that a config names; batches of one process share one replica."""
     group = build("algorithm", config.algorithm, config, environment, agents, replica)
-    return EventBatch(config, clock, group) if group.traits.is_asynchronous else LockstepBatch(group)
+    if group.traits.is_asynchronous:
+        return EventBatch(config, clock, group)
+    group.list_state()  # a user's own must name attributes, and should fail now if it does not
+    return LockstepBatch(group)
 
 
 class LocalPopulation:

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from fnbandit.config import Config
+from fnbandit.config.words import count_things
 from fnbandit.core import Cost, Round, Segment, Times, Trace
 from fnbandit.hooks import load_hook
+from fnbandit.notebook import html_table
 from fnbandit.policy import Policy
 
 COSTS = tuple(Cost.__dataclass_fields__)
@@ -22,7 +24,7 @@ COSTS = tuple(Cost.__dataclass_fields__)
 TIMES = tuple(Times.__dataclass_fields__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Communication:
     """Cost of the rounds; each array has one entry per round."""
 
@@ -37,28 +39,36 @@ class Communication:
     def of(cls, rounds: list[Round]) -> Communication:
         return cls(**{name: np.array([getattr(r.cost, name) for r in rounds], dtype=np.int64) for name in COSTS})
 
+    def __repr__(self) -> str:
+        total = ", ".join(f"{name} {value:,}" for name, value in vars(self.total).items())
+        return f"Communication of {len(self.bytes_up):,} rounds, in total: {total}"
+
     @property
     def total(self) -> Cost:
         """Sum over all rounds."""
         return Cost(**{name: int(getattr(self, name).sum()) for name in COSTS})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
     """A finished simulation; arrays are [iterations, agents]."""
 
     config: Config
     """The config, with every 'theory' replaced by its number"""
     arms: np.ndarray
+    """Number of the pulled arm, from 0"""
     rewards: np.ndarray
+    """Observed rewards, with noise"""
     regret: np.ndarray
     """h(best) - h(chosen), without noise"""
     alpha: np.ndarray
-    """[iterations]"""
+    """Weight of UCB^b, [iterations]; the mean over agents where each has its own"""
     round_records: list[Round]
+    """A record per round: iteration, epoch length, cost, quantities (`fnbandit.core.Round`)"""
     theta: np.ndarray | None
-    """theta_sync,NN after the last round"""
+    """theta_sync,NN after the last round; None without networks, and in a run that was read from disk"""
     seconds: float
+    """Wall time"""
     times: np.ndarray | None = None
     """Simulated seconds at which agents finished their iterations, with a clock"""
     segments: tuple[Segment, ...] = ()
@@ -73,11 +83,17 @@ class Result:
         """Return the state for pickle, without the agents."""
         return vars(self) | {"take_policy": None}
 
+    def _repr_html_(self) -> str:
+        return html_table(self._describe().items(), title=self._title)
+
     def policy(self, agent: int = 0) -> Policy:
         """Return an agent as it is at the end of the run, to use: `act`, `scores`, `learn`, `save`.
 
         The result of a run in actors, and one that was pickled, runs the simulation again for it, in this process.
         """
+        done = len(self.regret)
+        if done < self.config.horizon:
+            raise ValueError(f"policy: the run ended after {done} of {self.config.horizon} iterations; expected all")
         take = self.take_policy or functools.partial(load_hook("repeat_policy"), self.config)
         return take(agent)
 
@@ -100,23 +116,28 @@ class Result:
 
     def summary(self) -> str:
         """Return regret, rounds, exchanges, messages, bytes and seconds as text."""
-        config, total = self.config, self.communication.total
-        final = self.regret.sum(0)
-        error = f" (standard error over agents {float(standard_error(final)):.2f})" if config.agents > 1 else ""
+        return "\n".join([self._title, *(f"  {name:<18} {text}" for name, text in self._describe().items())])
+
+    @property
+    def _title(self) -> str:
+        config = self.config
+        agents = count_things(config.agents, "agent")
+        return f"{config.algorithm} on {config.environment}, {agents}, {config.horizon} iterations"
+
+    def _describe(self) -> dict[str, str]:
+        total, final = self.communication.total, self.regret.sum(0)
+        error = f" (standard error over agents {float(standard_error(final)):.2f})" if len(final) > 1 else ""
         rounds = sum(record.agent is None for record in self.round_records)
         exchanges = sum(record.exchanges for record in self.round_records)
-        simulated = [] if self.times is None else [f"  simulated seconds  {self.times[-1].max():.1f}"]
-        return "\n".join(
-            (
-                f"{config.algorithm} on {config.environment}, {config.agents} agents, {config.horizon} iterations",
-                f"  regret per agent   {final.mean():.2f}{error}",
-                f"  rounds             {rounds} ({exchanges} exchanges)",
-                f"  messages           {total.messages_up:,} up, {total.messages_down:,} down",
-                f"  bytes              {total.bytes_up:,} up, {total.bytes_down:,} down",
-                *simulated,
-                f"  seconds            {self.seconds:.1f}",
-            )
-        )
+        simulated = {} if self.times is None else {"simulated seconds": f"{self.times[-1].max():.1f}"}
+        return {
+            "regret per agent": f"{final.mean():.2f}{error}",
+            "rounds": f"{rounds} ({exchanges} exchanges)",
+            "messages": f"{total.messages_up:,} up, {total.messages_down:,} down",
+            "bytes": f"{total.bytes_up:,} up, {total.bytes_down:,} down",
+            **simulated,
+            "seconds": f"{self.seconds:.1f}",
+        }
 
 
 def standard_error(values: np.ndarray) -> np.ndarray:

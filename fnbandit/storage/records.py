@@ -15,6 +15,7 @@ summary contains its own and those of the finished tables.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -37,7 +38,9 @@ from fnbandit.config import Config
 from fnbandit.core import Round, Segment, Status
 from fnbandit.errors import SimulationError
 from fnbandit.federation.quantities import QUANTITIES
-from fnbandit.simulation.results import COSTS, TIMES
+from fnbandit.hooks import load_hook
+from fnbandit.notebook import html_table
+from fnbandit.simulation.results import COSTS, TIMES, Result
 from fnbandit.storage.files import CONFIG_FILE, STREAM_FILES, SUMMARY_FILE, check_inside
 from fnbandit.storage.locations import sort_key
 
@@ -170,10 +173,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_config(directory: Path, config: Config) -> None:
-    """Write a run's config.toml; TOML has no null, so fields that are None are left out."""
-    fields = {name: value for name, value in asdict(config).items() if value is not None}
+    """Write a run's config.toml, from which `fnbandit run` repeats it."""
     with atomic_write(directory / CONFIG_FILE) as part:
-        part.write_text(tomli_w.dumps(fields))
+        part.write_text(tomli_w.dumps(config.effective))
 
 
 def write_summary(directory: Path, summary: dict[str, Any]) -> None:
@@ -299,18 +301,46 @@ class MissingTable(ValueError):  # noqa: N818
     """Raised where a table of a finished run is missing."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RunRecord:
-    """A run as read from disk."""
+    """A run as read from disk; `result` is what `simulate` returned."""
 
     directory: Path
     summary: dict[str, Any]
     trace: pa.Table
+    """Columns of TRACE_SCHEMA"""
     rounds: pa.Table
+    """Columns of ROUND_SCHEMA"""
 
     @property
     def finished(self) -> bool:
         return self.summary["status"] == "finished"
+
+    @functools.cached_property
+    def result(self) -> Result:
+        """The run as a Result. ValueError where only means over the agents were recorded (`--trace mean`)."""
+        from fnbandit.storage.save import result_of
+
+        return result_of(self)
+
+    def plot(self, name: str = "regret") -> Any:
+        """Draw a matplotlib figure of the run by name."""
+        return load_hook("plot")([self], name)
+
+    def __repr__(self) -> str:
+        return "\n  ".join([f"{self.directory}: {self._title}", *(f"{k:<18} {v}" for k, v in self._totals().items())])
+
+    def _repr_html_(self) -> str:
+        return html_table(self._totals().items(), title=f"{self.directory}: {self._title}")
+
+    @property
+    def _title(self) -> str:
+        config = self.summary["config"]
+        return f"{config['algorithm']} on {config['environment']}, N = {config['agents']}, {self.summary['status']}"
+
+    def _totals(self) -> dict[str, Any]:
+        names = ("regret", "rounds", "bytes_up", "bytes_down", "iterations", "seconds")
+        return {name: self.summary.get(name) for name in names}
 
 
 def read_run(directory: str | Path) -> RunRecord:

@@ -1,14 +1,20 @@
-"""Writes a result in memory to disk, as the records of a run."""
+"""Turns a result in memory into the records of a run, and back."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from fnbandit.simulation.results import Result
+from fnbandit.config import Config
+from fnbandit.core import Cost, Round, Segment, Times, Trace
+from fnbandit.federation.quantities import QUANTITIES
+from fnbandit.simulation.results import COSTS, TIMES, Result, collect
 from fnbandit.storage.files import SUMMARY_FILE
 from fnbandit.storage.records import (
     ROUND_SCHEMA,
@@ -43,6 +49,53 @@ def record_of(result: Result) -> RunRecord:
     rounds = [round_batch(segment) for segment in result.segments if segment.rounds]
     tables = (pa.Table.from_batches(trace, TRACE_SCHEMA), pa.Table.from_batches(rounds, ROUND_SCHEMA))
     return RunRecord(Path(), summary_of(result), *tables)
+
+
+def result_of(record: RunRecord) -> Result:
+    """Return a run as `simulate` does, from its tables; theta is not recorded.
+
+    Raises ValueError where trace.parquet does not have a row per agent.
+    """
+    config = Config.from_record(record.summary["config"])
+    agents, table = config.agents, record.trace
+    if not len(table) or table.column("agent").null_count:
+        raise ValueError(f"{record.directory}: has no row per agent and iteration (--trace agents keeps them)")
+
+    def column(name: str) -> np.ndarray:
+        return table.column(name).to_numpy().reshape(-1, agents)
+
+    time = None if table.column("time").null_count else column("time")
+    whole = Trace(column("arm"), column("reward"), column("regret"), column("weight")[:, 0], time)
+    rows = record.rounds.to_pylist()
+    # A round at a barrier ends a segment; agents that do not wait have rounds in the order of arrival.
+    barriers = {row["iteration"] for row in rows if row["agent"] is None}
+    segments = []
+    for start, end in itertools.pairwise([0, *sorted(barriers | {len(whole.arms)})]):
+        own = [row for row in rows if row["iteration"] == end] if barriers else rows
+        seconds = sum(row["seconds"] or 0.0 for row in own)
+        segments.append(Segment(start, end, whole.part(start, end), tuple(map(_round, own)), seconds))
+    return dataclasses.replace(collect(config, segments), seconds=record.summary["seconds"])
+
+
+def _round(row: dict[str, Any]) -> Round:
+    """Return the Round of a row of rounds.parquet; inverse of `records.round_row`."""
+
+    def number(name: str) -> float:
+        return math.nan if row[name] is None else row[name]
+
+    return Round(
+        iteration=row["iteration"],
+        length=row["epoch_length"],
+        triggered=tuple(row["triggered"]),
+        measure=number("measure"),
+        level=number("threshold"),
+        cost=Cost(*(row[name] for name in COSTS)),
+        quantities={quantity.name: number(quantity.name) for quantity in QUANTITIES},
+        participants=row["participants"],
+        exchanges=row["exchanges"],
+        times=None if row["time"] is None else Times(*(row[name] for name in TIMES)),
+        staleness=row["staleness"],
+    )
 
 
 def save(result: Result, folder: str | Path) -> Path:

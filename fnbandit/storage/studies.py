@@ -17,6 +17,7 @@ from pyarrow import fs
 
 from fnbandit.config import FIELDS
 from fnbandit.hooks import load_hook
+from fnbandit.notebook import html_table
 from fnbandit.storage.records import ROUND_SCHEMA, TRACE_SCHEMA, RunRecord, find_runs, read_run, read_summary
 
 if TYPE_CHECKING:
@@ -44,6 +45,12 @@ class StudyRecord:
     def __repr__(self) -> str:
         varied = ", ".join(f"{name} = {_abbreviate(values)}" for name, values in self._find_varied().items())
         return f"{self.directory}: {len(self.finished)} of {len(self.runs)} runs finished{f'; {varied}' * bool(varied)}"
+
+    def _repr_html_(self) -> str:
+        finals = self.finals() if self.finished else pa.table({})
+        columns = [name for name in finals.column_names if name not in ("iterations", "seconds")]
+        rows = zip(*(finals.column(name).to_pylist() for name in columns), strict=True)
+        return html_table(rows, columns, f"{self.directory}: {len(self.finished)} of {len(self.runs)} runs finished")
 
     def _find_varied(self) -> dict[str, list[Any]]:
         """Return the finished runs' labels (if any), values of the fields in which they differ, and seeds, by name."""

@@ -6,6 +6,7 @@ lists the assumptions of the theorems that a config violates.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from functools import cached_property
@@ -20,8 +21,19 @@ from fnbandit.config.registry import describe_part, resolve_part
 from fnbandit.covariance import FULL, matrices
 from fnbandit.environments import Environment, make_environment
 from fnbandit.federation.triggers import Trigger
-from fnbandit.theory.dimensions import SAMPLE, effective_dimension, features_in_use, norm_of, ntk, receive_contexts
+from fnbandit.theory.dimensions import (
+    EXACT_CONTEXTS,
+    SAMPLE,
+    effective_dimension,
+    features_in_use,
+    norm_of,
+    ntk,
+    receive_contexts,
+)
 
+log = logging.getLogger("fnbandit")
+LONG_WORK = 1e11
+"""Cube of the number of contexts, times the agents, beyond which the NTK matrices take more than about ten seconds"""
 AGENTS_LOOKED_AT = 16
 """Largest number of agents whose d~_i are computed; d~_max is the maximum over them"""
 
@@ -125,6 +137,9 @@ class TheoryNumbers:
     def _local_dimensions(self) -> tuple[float, bool]:
         agents = min(self.config.agents, AGENTS_LOOKED_AT)
         ranges = [range(i, i + 1) for i in range(agents)]
+        if not self.own_features and agents * min(self.contexts_of_one, EXACT_CONTEXTS) ** 3 > LONG_WORK:
+            count = f"{self.contexts_of_one:,} contexts of {agents} agent{'s' if agents > 1 else ''}"
+            log.warning("fnbandit: computing the theory's effective dimensions, on %s each: this takes a while", count)
         found = [effective_dimension(self.environment, self.config, one, self.regularization) for one in ranges]
         return max(d for d, _ in found), all(exact for _, exact in found) and agents == self.config.agents
 
@@ -253,6 +268,18 @@ class TheoryNumbers:
         """The bound for the config: Theorem 1's with first_iteration_only, else App. F's with its sqrt(D-bar)."""
         restricted = self.config.first_iteration_only or not self.config.use_local
         return self._regret(1.0 if restricted else self.epoch_growth)
+
+    def warn_of_growth(self) -> list[str]:
+        """Return a line where D-bar, which App. F assumes to be a constant, is so large that its bound is empty."""
+        if not self._traits.uses_alpha or not self.config.use_local or self.config.first_iteration_only:
+            return []
+        trivial = 2.0 * self.config.agents * self.config.horizon
+        if math.isnan(self.regret_bound) or self.regret_bound <= trivial:
+            return []
+        return [
+            f"App. F: D-bar is assumed to be a small constant, but may reach {self.epoch_growth:.3g}: R_T = "
+            f"{self.regret_bound:.3g} is above 2 N T = {trivial:,.0f}, the regret of any choices with |h| <= 1"
+        ]
 
     @cached_property
     def rounds_bound(self) -> int:

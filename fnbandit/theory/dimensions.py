@@ -13,6 +13,7 @@ from fnbandit.config import Config
 from fnbandit.config.registry import resolve_part
 from fnbandit.covariance import Lift
 from fnbandit.environments import Environment
+from fnbandit.environments.base import draw_block
 from fnbandit.networks.features import TangentFeatures
 from fnbandit.numerics.products import add_gram
 from fnbandit.numerics.randomness import BLOCK, Purpose, generator
@@ -90,7 +91,7 @@ def contexts_of(environment: Environment, agents: range, horizon: int) -> Receiv
     """Return all contexts that these agents receive, agent by agent: agents * horizon * arms."""
     x, h = [], []
     for agent in agents:
-        blocks = [environment.block(agent, index) for index in range(-(-horizon // BLOCK))]
+        blocks = [draw_block(environment, agent, index) for index in range(-(-horizon // BLOCK))]
         x.append(np.concatenate([block.contexts for block in blocks])[:horizon].reshape(-1, environment.dim))
         h.append(np.concatenate([block.means for block in blocks])[:horizon].ravel())
     joined = np.concatenate(x)
@@ -113,7 +114,7 @@ def receive_contexts(environment: Environment, config: Config, agents: range, mo
     x, h = np.empty((most, environment.dim)), np.empty(most)
     for agent, index in {(int(a), int(t) // BLOCK) for a, t in zip(owner, iteration, strict=True)}:
         rows = np.flatnonzero((owner == agent) & (iteration // BLOCK == index))
-        block = environment.block(agents[agent], index)
+        block = draw_block(environment, agents[agent], index)
         x[rows] = block.contexts[iteration[rows] % BLOCK, arm[rows]]
         h[rows] = block.means[iteration[rows] % BLOCK, arm[rows]]
     return Received(x, h, total)

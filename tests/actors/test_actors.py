@@ -217,7 +217,7 @@ def test_a_run_that_does_not_fit_on_an_own_cluster_starts_nothing(ray_cluster):
 
     refused(
         Options(agents_per_actor=1, cpus_per_actor=4),
-        "6 actors x 4 CPU do not fit on 1 nodes with 8 CPU, 0 GPU; 2 actors fit",
+        "6 actors x 4 CPU do not fit on 1 node with 8 CPU, 0 GPU; 2 actors fit",
     )
     refused(Options(gpus_per_actor=1), "1 actors x 1 CPU and 1 GPU do not fit")
     with pytest.raises(ValueError, match="device='cuda:7'.*CUDA devices available"):
@@ -279,7 +279,7 @@ def test_whoever_waits_can_be_stopped(ray_cluster, monkeypatch, caplog):
     (line,) = (record.getMessage() for record in caplog.records)
     assert re.fullmatch(
         r"waiting for 6 actors x 4 CPU \(\d seconds so far\): agents_per_actor=1: 6 actors x 4 CPU do not fit "
-        r"on 1 nodes with 8 CPU, 0 GPU; 2 actors fit: agents_per_actor=3; Ctrl-C stops",
+        r"on 1 node with 8 CPU, 0 GPU; 2 actors fit: agents_per_actor=3; Ctrl-C stops",
         line,
     )
     assert {table["state"] for table in placement_group_table().values()} == {"REMOVED"}

@@ -117,8 +117,8 @@ def test_an_actor_per_agent_on_three_nodes_and_the_loss_of_one(short_directory, 
     environment = own_environment(short_directory)
     lines = script(ACTORS, environment, json.dumps(asdict(config)), str(tmp_path))
     assert [line for line in lines if line.startswith("LAYOUT")] == [
-        "LAYOUT 3 12 actors x 1 agents, 0.25 CPU each",
-        "LAYOUT 2 12 actors x 1 agents, 0.1666 CPU each",
+        "LAYOUT 3 12 actors x 1 agent, 0.25 CPU each",
+        "LAYOUT 2 12 actors x 1 agent, 0.1666 CPU each",
     ]
     assert f"REGRET {digest(simulate(config).regret)}" in lines
     assert len([line for line in lines if line.startswith("LOG") and "going on from iteration" in line]) == 1

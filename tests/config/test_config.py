@@ -24,14 +24,14 @@ from fnbandit import Config, simulate
         ({"agents": True}, "agents=True"),
         ({"horizon": -1}, "horizon=-1"),
         ({"arms": 1}, "arms=1.*at least 2"),
-        ({"threshold": -1.0}, "threshold=-1.0: expected a number, at least 0, or 'theory'"),
-        ({"threshold": float("nan")}, "threshold=nan"),
-        ({"threshold": "big"}, "threshold='big'"),
+        ({"trigger": "logdet", "threshold": -1.0}, "threshold=-1.0: expected a number, at least 0, or 'theory'"),
+        ({"trigger": "logdet", "threshold": float("nan")}, "threshold=nan"),
+        ({"trigger": "logdet", "threshold": "big"}, "threshold='big'"),
         ({"noise": "theory"}, "noise='theory': expected a number, at least 0$"),
         ({"regularization": 0}, "regularization=0: expected a number above 0, or 'theory'"),
         ({"training_rate": float("inf")}, "training_rate=inf"),
-        ({"weight_value": 1.5}, "weight_value=1.5"),
-        ({"delta": 0.0}, "delta=0.0"),
+        ({"weight": "constant", "weight_value": 1.5}, "weight_value=1.5"),
+        ({"trigger": "logdet", "threshold": "theory", "delta": 0.0}, "delta=0.0"),
         ({"network": "ntk", "width": 5}, "width=5.*even"),
         ({"use_global": False, "use_local": False}, "use_global"),
         ({"diagonal": "yes"}, "diagonal='yes': expected true or false"),
@@ -151,3 +151,25 @@ def test_the_science_imports_neither_ray_nor_mlflow():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "(5, 2)"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"period": 5}, "period: has no effect with trigger=logdet; trigger=period uses it"),
+        ({"groups": 2}, "groups: has no effect with heterogeneity=none; heterogeneity=clusters uses it"),
+        ({"newton_steps": 2}, "newton_steps: has no effect with federation=average; federation=gauss-newton or exact"),
+        ({"price": 0.1}, "price: has no effect with environment=cosine; environment=routing uses it"),
+        ({"algorithm": "linear-ucb", "width": 4}, "width: has no effect with algorithm=linear-ucb"),
+        ({"environment": "shuttle", "dim": 3}, "dim: has no effect with environment=shuttle"),
+        ({"delta": 0.2}, "delta: has no effect with no field that is 'theory'"),
+    ],
+)
+def test_a_config_refuses_what_the_command_line_refuses(settings, reason):
+    for make in (Config, lambda **fields: Config.preset("tuned", **fields)):
+        with pytest.raises(ValueError, match=reason):
+            make(**settings)
+    # In a loop over algorithms or triggers a field may have no effect in some.
+    config = Config().replace(**settings)
+    assert Config(**config.effective).effective == config.effective
+    assert Config.complete(dataclasses.asdict(config)) == config

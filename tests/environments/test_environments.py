@@ -145,7 +145,7 @@ def test_bad_environments(environment, pattern):
     ("columns", "label", "pattern"),
     [
         ({}, "class", "label='class'.*no such column.*'a', 'b', 'kind'"),
-        ({"kind": ["x"] * 5}, "kind", "label='kind'.*has 1 classes; expected at least 2"),
+        ({"kind": ["x"] * 5}, "kind", "label='kind'.*has 1 class; expected at least 2"),
         (
             {"kind": ["x", None, "y", "x", "y"]},
             "kind",
@@ -228,8 +228,8 @@ def test_columns_of_a_dictionary_are_decoded(tmp_path):
 
 
 def test_a_table_with_more_classes_than_memory(tmp_path):
-    rows = 100_000
-    pyarrow.parquet.write_table(pa.table({"a": np.arange(rows) * 1.0, "kind": np.arange(rows)}), tmp_path / "t.parquet")
+    kinds = np.arange(200_000) // 2
+    pyarrow.parquet.write_table(pa.table({"a": kinds * 1.0, "kind": kinds}), tmp_path / "t.parquet")
     with pytest.raises(ValueError, match="arms=100000, dim=100000: the contexts of 32 iterations"):
         make_environment(plain(environment=str(tmp_path / "t.parquet"), label="kind"))
 
@@ -239,3 +239,24 @@ def test_a_file_that_is_no_table(tmp_path):
     path.write_bytes(b"not a table")
     with pytest.raises(ValueError, match="cannot be read as parquet"):
         make_environment(plain(environment=str(path)))
+
+
+def test_what_to_do_about_a_table_is_said(tmp_path, caplog):
+    path = tmp_path / "t.csv"
+
+    def refuse(text):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="label|column") as caught:
+            make_environment(plain(environment=str(path), label="kind"))
+        return str(caught.value)
+
+    numbers = "\n".join(f"{n}.5,{n}" for n in range(50))
+    message = refuse(f"kind,a\n{numbers}\n")
+    assert "50 classes in 50 rows of" in message and "is this a label?" in message
+    holes = refuse("kind,a,b,c\nx,1,,3\ny,2,4,\nx,1,2,3\n")
+    assert "column 'b', 'c' has NaN, empty or infinite values in 2 of 3 rows, the first in row 1; expected" in holes
+    texts = refuse("kind,a,b\nx,u,v\ny,u,w\n")
+    assert "column 'a' (and 'b') is string; expected numbers: drop it or encode it" in texts
+    path.write_text(",kind,a\n0,x,3\n1,y,4\n2,x,9\n")
+    make_environment(plain(environment=str(path), label="kind"))
+    assert "column '' numbers the rows, as pandas' index does" in caplog.text

@@ -80,7 +80,7 @@ def test_what_this_process_cannot_hold(monkeypatch):
     check_local(config, environment)
     pages["SC_AVPHYS_PAGES"] = int(40.5 * each)
     with pytest.raises(
-        ValueError, match="^agents=100: 100 x .* of memory, .* available; at most 40 agents fit"
+        ValueError, match="^agents=100: 100 x .* of memory, .* available; 40 agents fit at most"
     ) as caught:
         check_local(config, environment)
     assert "\n" not in str(caught.value)

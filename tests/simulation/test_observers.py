@@ -31,7 +31,7 @@ class Recorder:
 
 
 def test_each_receives_every_segment_in_order():
-    events, config = [], Config(agents=2, horizon=3, width=4, algorithm="linear-ucb")
+    events, config = [], Config(agents=2, horizon=3, algorithm="linear-ucb")
     both = Observers([Recorder(events, "a"), Recorder(events, "b")])
     both.begin(config)
     for segment in LocalRun(config).segments():

@@ -15,7 +15,7 @@ import pytest
 from sources import PACKAGES, imports, modules
 
 LAYERS = [
-    {"fnbandit.errors", "fnbandit.hooks"},
+    {"fnbandit.errors", "fnbandit.hooks", "fnbandit.notebook"},
     {"fnbandit.config"},
     {"fnbandit.core"},
     {"fnbandit.numerics"},

@@ -46,7 +46,7 @@ def segments_of(config: Config) -> Iterator[Segment]:
 
 def plain_config(**fields: Any) -> Config:
     """Return a config that trains by gradient descent, a fixed number of steps: iterations take the same time."""
-    return Config(**PLAIN_SETTINGS | fields)
+    return Config.complete(PLAIN_SETTINGS | fields)
 
 
 def seconds_per_iteration(segments: Iterable[Segment], first: int, last: int) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workflows.terminal.output import MESSAGE_HANDLER, Output, errors
-from workflows.terminal.stopping import interrupt_on_signals
+from workflows.terminal.stopping import defer_signals
 
 # Nothing heavy is imported here: `fnbandit --help` waits for neither pydantic nor rich.
 
@@ -37,7 +37,7 @@ class Command:
 
 COMMANDS = {
     "run": Command("commands", "run", "StudyArguments", "one experiment, with one or several seeds"),
-    "sweep": Command("commands", "sweep", "StudyArguments",
+    "sweep": Command("commands", "sweep", "SweepArguments",
                      "the product of lists: --agents 1,2,5,10 --threshold 1,2,5"),
     "reproduce": Command("commands", "reproduce", "ReproduceArguments", "the paper's figures: fig1a ... or all"),
     "resume": Command("commands", "resume", "ResumeArguments", "goes on with an interrupted run, sweep or figure"),
@@ -46,6 +46,9 @@ COMMANDS = {
                   "runs and studies in a folder: status, N, D, seed, regret, rounds, when"),
     "show": Command("inspection", "show", "ShowArguments",
                     "what a run or study is, how far it is, and what came of it"),
+    "compare": Command("housekeeping", "compare_folders", "CompareArguments",
+                       "two runs or studies: the fields that differ, and what came of them"),
+    "rm": Command("housekeeping", "rm", "RmArguments", "removes the files that runs and studies have written"),
     "theory": Command("inspection", "theory_numbers", "TheoryArguments",
                       "effective dimensions, nu, D and the bounds for a config"),
     "export": Command("policies", "export", "ExportArguments",
@@ -89,6 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"fnbandit {importlib.metadata.version('fnbandit')}")
         return 0
+    if argv[0] == "help":
+        argv = [*argv[1:2], "--help"] if argv[1:] else ["--help"]
+        return main(argv)
     try:
         if argv[0] not in COMMANDS:
             from fnbandit.config.registry import unknown
@@ -108,7 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def entry(*command: str) -> None:
     """Run the console script; `command` is COMMAND of `python -m workflows.COMMAND`."""
-    interrupt_on_signals()
+    if [*command, *sys.argv[1:]][:1] in (["run"], ["sweep"], ["resume"], ["reproduce"]):
+        defer_signals()
     out = sys.stdout = Output(sys.stdout)
     sys.stderr = Output(sys.stderr)
     try:

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+import tomli_w
 from pydantic import TypeAdapter, ValidationError
 
 from fnbandit.config import FIELDS, Config
+from fnbandit.config.combinations import explain_idle
 from fnbandit.config.fields import Count, refusal, settings
 from fnbandit.config.registry import BOUNDS, unknown
 from workflows.command_line.defaults import describe_defaults
 from workflows.command_line.flags import Positional, build_arguments, flag_types, parse_values, printable
-from workflows.studies.composition import compose, explain_idle, resolve_checkpoint
-from workflows.studies.settings import Settings
+from workflows.studies.composition import compose, resolve_checkpoint
+from workflows.studies.settings import Settings, idle_settings
 from workflows.studies.study import RunSpec
 
 log = logging.getLogger("fnbandit")
@@ -32,6 +34,10 @@ class Display:
     verbose: bool = False
     """Print details, too: layout, checkpoints, actors that were lost and rebuilt."""
 
+    def __post_init__(self) -> None:
+        if self.quiet and self.verbose:
+            raise ValueError("quiet=True, verbose=True: at most one of them")
+
 
 @settings
 class ConfigArguments:
@@ -39,7 +45,7 @@ class ConfigArguments:
 
     file: Positional[Path | None] = None
     """A TOML file with any of the fields below; flags override it."""
-    preset: Literal["tuned", "paper", "theory"] = "tuned"
+    preset: Literal["tuned", "exact", "paper", "theory"] = "tuned"
     """Where the defaults come from: ours, the paper's Sec. 5, or Algorithms 1 and 2 to the letter."""
     config: Config = field(default_factory=Config)
 
@@ -54,10 +60,25 @@ class StudyArguments(ConfigArguments):
     """Show what would run, its layout, the memory and the time it takes, and stop."""
     json: bool = False
     """What --dry-run shows, as JSON, for scripts."""
+    print_config: bool = False
+    """Print the fields that have an effect, as TOML that `fnbandit run FILE.toml` takes, and stop."""
     overwrite: bool = False
     """Remove the study in --out, and begin anew."""
     settings: Settings = field(default_factory=Settings)
     display: Display = field(default_factory=Display)
+
+
+@settings
+class SweepArguments(StudyArguments):
+    """The product of lists of values, with one or several seeds. Every field of a run takes a list: --agents 1,2,5.
+
+    A range stands for its values: --agents 1:1000:log4 is 1,10,100,1000, --ramp 0:300:lin4 is 0,100,200,300. A number
+    may depend on N: --threshold "25/N".
+    """
+
+    zip: str | None = None
+    """Fields whose lists vary together, not as a product: --agents 1,10,100 --threshold 25,2.5,1 --zip
+    agents,threshold."""
 
 
 Kind = TypeVar("Kind", bound=ConfigArguments)
@@ -91,7 +112,10 @@ def parse_request(program: str, argv: Sequence[str], lists: bool, kind: type[Kin
     others = {name: several[0] for name, several in values.items() if name not in FIELDS}
     arguments = build_arguments(kind, resolve_checkpoint(others))
     seeds = arguments.seeds if isinstance(arguments, StudyArguments) else 1
-    points, idle = compose(arguments.preset, fields, seeds)
+    zipped = arguments.zip.split(",") if isinstance(arguments, SweepArguments) and arguments.zip else []
+    points, idle = compose(arguments.preset, fields, seeds, list(map(_field, zipped)))
+    if isinstance(arguments, StudyArguments):
+        idle |= idle_settings(arguments.settings)
     for name, reason in idle.items():
         if name in BOUNDS and not issubclass(kind, StudyArguments):
             continue  # `theory` shows what they lead to
@@ -115,6 +139,18 @@ def check_overridden(path: Path | None, values: dict[str, list[Any]]) -> None:
                 raise ValueError(f"{path}: {text or refusal(name, value, types[name])}") from None
 
 
+def _field(word: str) -> str:
+    return word.strip().removeprefix("--").replace("-", "_")
+
+
+def format_config(request: Request[StudyArguments]) -> str:
+    """Return the settings of a request's runs as TOML; raise a ValueError if several runs differ in more than seeds."""
+    first, seeds = request.points[0].config, [point.config.seed for point in request.points]
+    if any(point.config.replace(seed=first.seed) != first for point in request.points):
+        raise ValueError(f"print_config=True: expected one run, with one or several seeds; these are {len(seeds)} runs")
+    return tomli_w.dumps(first.effective | ({"seeds": len(seeds)} if len(seeds) > 1 else {}))
+
+
 def read_settings(path: Path) -> dict[str, list[Any]]:
     """Return the values of a settings file, a list for every key; raise a ValueError of one line on a bad file."""
     name = printable(str(path))
@@ -126,7 +162,7 @@ def read_settings(path: Path) -> dict[str, list[Any]]:
         raise ValueError(f"{name}: no such file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{name}: is no TOML ({error})") from None
-    known = flag_types(StudyArguments)
+    known = flag_types(SweepArguments)
     for key in file:
         if key not in known:
             raise ValueError(f"{name}: {unknown('key', key, known)}")

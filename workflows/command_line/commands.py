@@ -6,43 +6,61 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from rich.table import Table
 
 from fnbandit.config.fields import Count, settings
-from fnbandit.config.registry import ALGORITHMS, ENVIRONMENTS, KINDS, OWN_TABLE, Part
+from fnbandit.config.registry import ALGORITHMS, AUTOMATIC, ENVIRONMENTS, KINDS, OWN_TABLE, Part
+from fnbandit.config.words import unknown
 from fnbandit.storage.locations import is_uri
-from workflows.command_line.arguments import Display, StudyArguments, parse_request
+from workflows.command_line.arguments import (
+    Display,
+    Request,
+    StudyArguments,
+    SweepArguments,
+    format_config,
+    parse_request,
+)
 from workflows.command_line.flags import Positional, parse
 from workflows.command_line.inspection import print_json
 from workflows.execution.failures import DONE
 from workflows.execution.study import execute_study
 from workflows.studies.composition import claimed_folder
+from workflows.studies.early_checks import check_early
 from workflows.studies.experiments import experiment, experiment_names
-from workflows.studies.settings import Settings
+from workflows.studies.settings import Settings, idle_settings
 from workflows.studies.study import StudyPlan, folder_for, load_study
 from workflows.terminal.output import MESSAGE_HANDLER, console
+from workflows.terminal.progress import duration
 
 # Modules that need torch, Ray or matplotlib are imported by the commands that use them: help does not wait for them.
 
 
 def run(argv: Sequence[str]) -> int:
     """Run one experiment, with one or several seeds."""
-    return _run_study("run", argv, lists=False)
+    return _run_study(parse_request("fnbandit run", argv, False, StudyArguments))
 
 
 def sweep(argv: Sequence[str]) -> int:
     """Run the product of lists."""
-    return _run_study("sweep", argv, lists=True)
+    request = parse_request("fnbandit sweep", argv, True, SweepArguments)
+    if len(request.points) == 1:
+        raise ValueError("sweep: expected a list of values, as --agents 1,2,5; `fnbandit run` takes single ones")
+    return _run_study(request)
 
 
-def _run_study(command: str, argv: Sequence[str], lists: bool) -> int:
-    request = parse_request(f"fnbandit {command}", argv, lists, StudyArguments)
+def _run_study(request: Request[Any]) -> int:
     arguments = request.arguments
     if arguments.json and not arguments.dry_run:
         raise ValueError("json=True: takes --dry-run; `fnbandit report FOLDER --json` has the results of runs")
+    if arguments.print_config and arguments.dry_run:
+        raise ValueError("print_config=True, dry_run=True: at most one of them")
+    if arguments.print_config:
+        print(format_config(request), end="")
+        return DONE
+    check_early(point.config for point in request.points)
     for line in request.notes:
         console(arguments.display.quiet or arguments.json).print(line, soft_wrap=True)
     with claimed_folder(arguments.settings.out, request.points[0].config, arguments.dry_run) as directory:
@@ -97,13 +115,15 @@ class ReproduceArguments:
 def reproduce(argv: Sequence[str]) -> int:
     """Run the paper's figures, compare them with the shipped results, and keep or publish them on request."""
     arguments = parse(ReproduceArguments, "fnbandit reproduce", argv)
+    for name, reason in idle_settings(arguments.settings).items():
+        raise ValueError(f"{name}: has no effect with {reason}")
     if arguments.keep and (arguments.quick or arguments.dry_run or not arguments.figures):
         raise ValueError("keep=True: takes figures at full size, without --quick and --dry-run")
     if arguments.missing and (arguments.quick or not arguments.figures):
         raise ValueError("missing=True: takes figures at full size, without --quick")
     names = experiment_names() if "all" in arguments.figures else arguments.figures
     if not names and not arguments.page:
-        console().print("figures: " + ", ".join([*experiment_names(), "all"]), soft_wrap=True)
+        _list_figures()
     if arguments.settings.out is not None and len(names) > 1:
         raise ValueError(f"out={str(arguments.settings.out)!r}: takes one figure; without it each goes to runs/FIGURE")
     studies = [experiment(name, arguments.quick, arguments.seeds, arguments.settings) for name in names]
@@ -129,6 +149,23 @@ def reproduce(argv: Sequence[str]) -> int:
         for path in write_page():
             console(arguments.display.quiet).print(f"page     {path}", soft_wrap=True)
     return code
+
+
+def _list_figures() -> None:
+    """Print a line per figure: title, runs, core seconds of the shipped results, and the runs that are here."""
+    from workflows.paper.shipped import sum_shipped
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("figure", "what it shows", "runs", "time on a core", "results", "here"):
+        table.add_column(name, justify="right" if name in ("runs", "time on a core") else "left")
+    for name in experiment_names():
+        study = experiment(name, False, None, Settings())
+        seconds = sum_shipped(name)
+        there = "" if not study.directory.exists() else str(study.directory)
+        took, shipped = ("", "") if seconds is None else (duration(seconds), "shipped")
+        table.add_row(name, study.title or "", str(len(study.points)), took, shipped, there)
+    console().print(table)
+    console().print("`fnbandit reproduce FIGURE` runs one, `all` runs all, --quick a version of about a minute.")
 
 
 @settings
@@ -170,6 +207,8 @@ def resume(argv: Sequence[str]) -> int:
 class ListArguments:
     """Lists what there is to choose from."""
 
+    names: Positional[tuple[str, ...]] = ()
+    """Show only these, with the fields that belong to them."""
     json: bool = False
     """As JSON, for scripts."""
 
@@ -177,31 +216,46 @@ class ListArguments:
 def environments(argv: Sequence[str]) -> int:
     """List the environments."""
     arguments = parse(ListArguments, "fnbandit environments", argv)
-    if arguments.json:
-        return _print_parts_json({"environment": ENVIRONMENTS})
     own = Part("", "", "an own environment: a function h(x) for rows x on the unit sphere, or a class")
-    _print_parts(ENVIRONMENTS | {"path/to/table.parquet": OWN_TABLE, "package.module:Name": own})
-    return DONE
+    others = {"path/to/table.parquet": OWN_TABLE, "package.module:Name": own}
+    return _show_parts("environment", ENVIRONMENTS, others, arguments)
 
 
 def algorithms(argv: Sequence[str]) -> int:
     """List the algorithms."""
     arguments = parse(ListArguments, "fnbandit algorithms", argv)
+    own = Part("", "", "an own algorithm: a class that extends fnbandit.Group or fnbandit.FederatedGroup")
+    return _show_parts("algorithm", ALGORITHMS, {"package.module:Class": own}, arguments)
+
+
+def _show_parts(kind: str, parts: Mapping[str, Part], own: Mapping[str, Part], arguments: ListArguments) -> int:
+    """Print the parts of a kind and the forms of a user's `own` ones, or those that the arguments name."""
+    names, choices = arguments.names, {**parts, **own}
+    for name in names:
+        if name not in choices:
+            raise ValueError(unknown(kind, name, choices))
     if arguments.json:
-        return _print_parts_json({"algorithm": ALGORITHMS})
-    _print_parts(ALGORITHMS | {"package.module:Class": Part("", "", "an own algorithm")})
+        return _print_parts_json({kind: {name: choices[name] for name in names} if names else parts})
+    _print_parts({name: choices[name] for name in names} if names else choices, fields=bool(names))
     return DONE
 
 
 def parts(argv: Sequence[str]) -> int:
     """List all parts of a simulation, with the fields that belong to each choice."""
     arguments = parse(ListArguments, "fnbandit parts", argv)
+    names = arguments.names
+    for kind in names:
+        if kind not in KINDS:
+            raise ValueError(unknown("kind", kind, KINDS))
     if arguments.json:
-        return _print_parts_json(KINDS)
+        return _print_parts_json({kind: choices for kind, choices in KINDS.items() if not names or kind in names})
     for kind, choices in KINDS.items():
-        console().print(kind)
-        _print_parts(choices, fields=True)
-    console().print("Each of them can be an own one: package.module:Name.")
+        if not names or kind in names:
+            console().print(kind)
+            _print_parts(choices, fields=True)
+    if not names:
+        console().print(f"training_steps=auto\n  fields: {', '.join(AUTOMATIC)}")
+        console().print("Each of them can be an own one: package.module:Name.")
     return DONE
 
 

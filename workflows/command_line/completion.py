@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from fnbandit.config.registry import KINDS
 from workflows.command_line.flags import SHORT_FLAGS, flag_types, is_positional
+from workflows.studies.experiments import experiment_names
 from workflows.studies.settings import TRACKERS
 
-NAMES: dict[str, Mapping[str, object]] = {**KINDS, "tracking": TRACKERS}
-"""Flags that take names, which users can extend"""
+NAMES: dict[str, Sequence[str]] = {
+    **{kind: list(parts) for kind, parts in KINDS.items()},
+    "tracking": list(TRACKERS),
+    "figures": [*experiment_names(), "all"],
+    "device": ["auto", "cpu", "cuda"],
+    "sort": ["regret", "-regret", "rounds", "agents", "when"],
+    "zip": ["agents,threshold"],
+}
+"""Flags and words that take names, most of which users can extend"""
 BASH = """\
 _fnbandit() {{
     local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} choices=
@@ -65,9 +73,9 @@ def find_choices(kind: type) -> Choices:
         if hint is bool:
             found.flags[f"--no-{flag}"] = []
         found.flags.update({short: [] for short, long in SHORT_FLAGS.items() if long == name})
-    for hint in get_type_hints(kind, include_extras=True).values():
+    for name, hint in get_type_hints(kind, include_extras=True).items():
         if is_positional(hint):
-            found.words.extend(_literals(hint))
+            found.words.extend([*NAMES[name]] if name in NAMES else _literals(hint))
     return found
 
 

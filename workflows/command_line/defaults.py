@@ -40,7 +40,7 @@ def describe_defaults(preset: str, points: Iterable[RunSpec], given: Container[s
     titles: dict[str, list[str]] = {}
     usual = Config.preset(preset)
     for config in dict.fromkeys(point.config.replace(seed=0) for point in points):
-        own = Config.preset(preset, **{name: getattr(config, name) for name in PRESET_FIELDS})
+        own = Config.build(preset, config.environment, {name: getattr(config, name) for name in PRESET_FIELDS})
         idle = without_effect(vars(config))
         chosen = {
             name: value

@@ -8,7 +8,6 @@ Words become values here, by type alone. The dataclass checks bounds and names, 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Container, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -16,12 +15,15 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import TypeAdapter, ValidationError
 
 from fnbandit.config.fields import list_accepted, refusal
+from fnbandit.config.words import find_near
+from workflows.studies.values import expand_range, is_expression
 
 T = TypeVar("T")
+LIST_HINT = "lists are written 1,2,5, without spaces"
 WORD = "a word of its own"
 Positional = Annotated[T, WORD]
 """Annotation of an argument that is a word of its own, without a flag"""
-SHORT_FLAGS = {"-q": "quiet", "-v": "verbose"}
+SHORT_FLAGS = {"-q": "quiet", "-v": "verbose", "-N": "agents", "-T": "horizon", "-D": "threshold"}
 """Flags that have a short form"""
 
 
@@ -44,9 +46,20 @@ def parse_values(kind: type, program: str, argv: Sequence[str], several: Contain
         raise SystemExit(0)
     types = flag_types(kind)
     words, flags = separate(types, argv)
-    values = _assign_words(kind, words)
+    values = _assign_words(kind, words, bool(several))
     for name, text in flags.items():
-        values[name] = read_texts(name, text.split(",") if name in several else [text], types[name])
+        values[name] = _read_list(name, text, types[name]) if name in several else read_texts(name, [text], types[name])
+    return values
+
+
+def _read_list(name: str, text: str, hint: Any) -> list[Any]:
+    """Return the values of a field of Config: of a list, of ranges; expressions of N stay texts."""
+    texts = [value for part in text.split(",") for value in expand_range(name, part)]
+    if len(texts) > 1 and not all(map(str.strip, texts)):
+        raise ValueError(f"{name}={text!r}: {LIST_HINT}")
+    values: list[Any] = []
+    for value in texts:
+        values += [value] if is_expression(name, value) else read_texts(name, [value], hint)
     return values
 
 
@@ -86,22 +99,23 @@ def separate(types: Mapping[str, Any], argv: Sequence[str]) -> tuple[list[str], 
     """Return the words that belong to no flag, and the text of every flag in `argv`."""
     words: list[str] = []
     flags: dict[str, str] = {}
-    rest = list(argv)
+    rest = [word for given in argv for word in _split_switches(types, given)]
     while rest:
         word = rest.pop(0)
-        if not word.startswith("--") and SHORT_FLAGS.get(word) not in types:
+        short, _, _ = word.partition("=")
+        if SHORT_FLAGS.get(short) in types:
+            word = f"--{SHORT_FLAGS[short]}{word[len(short) :]}"
+        elif not word.startswith("--"):
             if word.startswith("-") and not word[1:2].isdigit() and word != "-":
                 raise ValueError(f"{printable(word)}: unknown option; see --help")
             words.append(word)
             continue
-        flag, equals, text = (f"--{SHORT_FLAGS[word]}" if word in SHORT_FLAGS else word).partition("=")
+        flag, equals, text = word.partition("=")
         name = flag[2:].replace("-", "_")
         if name not in types:
             switch = name.removeprefix("no_")
             if equals or types.get(switch) is not bool:
-                near = difflib.get_close_matches(name, types, n=1)
-                hint = f" (did you mean --{near[0].replace('_', '-')}?)" if near else ""
-                raise ValueError(f"{printable(flag)}: unknown option{hint}; see --help")
+                raise ValueError(f"{printable(flag)}: unknown option{_suggest(flag, types)}; see --help")
             name, text = switch, "false"
         elif types[name] is bool and not equals:
             text = rest.pop(0) if rest and set(rest[0].lower().split(",")) <= {"true", "false"} else "true"
@@ -115,7 +129,25 @@ def separate(types: Mapping[str, Any], argv: Sequence[str]) -> tuple[list[str], 
     return words, flags
 
 
-def _assign_words(kind: type, words: Sequence[str]) -> dict[str, list[Any]]:
+def _split_switches(types: Mapping[str, Any], word: str) -> list[str]:
+    """Return -q and -v for -qv: several short flags without values in one word."""
+    parts = [f"-{letter}" for letter in word[1:]] if word.startswith("-") else []
+    is_joined = len(parts) > 1 and all(types.get(SHORT_FLAGS.get(part, "")) is bool for part in parts)
+    return parts if is_joined else [word]
+
+
+def _suggest(flag: str, types: Mapping[str, Any]) -> str:
+    """Return a hint with the flag that may have been meant; empty where none is near."""
+    short = f"-{flag[2:]}"
+    if SHORT_FLAGS.get(short) in types:
+        return f" (did you mean {short}, --{SHORT_FLAGS[short].replace('_', '-')}?)"
+    if flag == "--config" and "preset" in types:
+        return " (a settings file is a word of its own: FILE.toml)"
+    near = find_near(flag[2:], [name.replace("_", "-") for name in types])
+    return f" (did you mean {' or '.join(f'--{name}' for name in near)}?)" if near else ""
+
+
+def _assign_words(kind: type, words: Sequence[str], has_lists: bool) -> dict[str, list[Any]]:
     """Return the values of the positional arguments, in the order of their fields; a tuple takes all words left."""
     rest = list(words)
     values: dict[str, list[Any]] = {}
@@ -132,7 +164,8 @@ def _assign_words(kind: type, words: Sequence[str]) -> dict[str, list[Any]]:
         elif name not in optional:
             raise ValueError(f"{name}: is missing; expected {list_accepted(inner)}")
     if rest:
-        raise ValueError(f"{printable(rest[0])}: unexpected argument; see --help")
+        hint = LIST_HINT if has_lists and rest[0].strip(",.").isdigit() else "see --help"
+        raise ValueError(f"{printable(rest[0])}: unexpected argument; {hint}")
     return values
 
 

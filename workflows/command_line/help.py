@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import textwrap
@@ -13,12 +12,13 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from rich.console import Console
 
 from fnbandit.config import FIELDS
+from fnbandit.config.fields import describe_fields
 from fnbandit.config.registry import KINDS
 from workflows.command_line.defaults import describe_default
 from workflows.command_line.flags import SHORT_FLAGS, find_nested, is_positional
 
 GROUPS = {
-    "what to run": ("preset", "seeds", "seed", "dry_run", "json", "overwrite"),
+    "what to run": ("preset", "seeds", "seed", "zip", "dry_run", "json", "print_config", "overwrite"),
     "task": ("environment", "agents", "horizon", "arms", "dim", "noise", "label", "standardization", "coding",
              "price", "domain_column", "wheel_delta", "heterogeneity", "drift",
              "feedback_delay"),
@@ -55,12 +55,14 @@ EXAMPLES = {
     "fnbandit sweep": (
         "fnbandit sweep --agents 1,2,5,10 --threshold 1,2,5 --seeds 3 --out runs/my-sweep",
         "fnbandit sweep --diagonal true,false --width 20,50",
+        'fnbandit sweep --agents 1:1000:log4 --trigger logdet --threshold "25/N"',
     ),
     "fnbandit reproduce": ("fnbandit reproduce fig1a --quick", "fnbandit reproduce all --dry-run"),
     "fnbandit resume": ("fnbandit resume runs/my-sweep",),
     "fnbandit report": ("fnbandit report runs/my-sweep", "fnbandit report runs/one runs/other --out both"),
+    "fnbandit compare": ("fnbandit compare runs/one runs/other",),
     "fnbandit theory": ("fnbandit theory --preset theory --agents 10 --horizon 500",),
-    "fnbandit ls": ("fnbandit ls", "fnbandit ls runs/my-sweep --json"),
+    "fnbandit ls": ("fnbandit ls --sort regret --filter status=finished", "fnbandit ls runs/my-sweep --json"),
     "fnbandit show": ("fnbandit show runs/my-sweep/agents=2/seed=0",),
     "fnbandit completion": ('eval "$(fnbandit completion bash)"',),
 }
@@ -71,7 +73,7 @@ WORDS = {int: "INT", float: "NUMBER", str: "TEXT", Path: "PATH"}
 
 def print_help(kind: type, program: str, console: Console) -> None:
     """Print the help of a command whose arguments are a dataclass."""
-    flags, words = _entries(kind)
+    flags, words = _entries(kind, lists=program == "fnbandit sweep")
     positional = "".join(f" [{entry.takes}]" if entry.optional else f" {entry.takes}" for entry in words.values())
     console.print(f"usage: {program}{positional}{' [--FLAG VALUE ...]' if flags else ''}", markup=False)
     console.print(f"\n{inspect.getdoc(kind)}", markup=False)
@@ -109,40 +111,27 @@ class Entry:
     optional: bool
 
 
-def _entries(kind: type) -> tuple[dict[str, Entry], dict[str, Entry]]:
+def _entries(kind: type, lists: bool = False) -> tuple[dict[str, Entry], dict[str, Entry]]:
     """Flags and positional words by field name, those of find_nested dataclasses among them."""
     flags: dict[str, Entry] = {}
     words: dict[str, Entry] = {}
-    texts = descriptions(kind)
+    texts = describe_fields(kind)
     hints = get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         hint = hints[field.name]
         inner = find_nested(hint)
         if inner is not None:
-            below = _entries(inner)
+            below = _entries(inner, lists)
             flags, words = flags | below[0], words | below[1]
             continue
         given = is_positional(hint)
         optional = field.default is not dataclasses.MISSING
         takes = _takes(hint, field.name)
+        if lists and field.name in FIELDS and takes:
+            takes += ",..."
         entry = Entry(field.name.upper() if given else takes, texts.get(field.name, ""), field.default, optional)
         (words if given else flags)[field.name] = entry
     return flags, words
-
-
-def descriptions(kind: type) -> dict[str, str]:
-    """Return the docstrings of the fields of a class and of its bases."""
-    result: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        if not dataclasses.is_dataclass(base):
-            continue
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(body, ast.ClassDef)
-        for statement, after in zip(body.body, body.body[1:], strict=False):
-            if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
-                assert isinstance(statement.target, ast.Name)
-                result[statement.target.id] = " ".join(ast.literal_eval(after.value).split())
-    return result
 
 
 def _takes(hint: Any, name: str) -> str:

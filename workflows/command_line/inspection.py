@@ -16,8 +16,9 @@ from fnbandit.config.registry import without_effect
 from fnbandit.storage.files import FIGURES_FOLDER, STUDY_FILE
 from workflows.command_line.arguments import ConfigArguments, parse_request
 from workflows.command_line.flags import Positional, parse
+from workflows.execution.failures import FAILED
 from workflows.studies.study import load_study
-from workflows.terminal.output import console
+from workflows.terminal.output import console, errors
 
 if TYPE_CHECKING:
     from fnbandit.storage.records import RunRecord
@@ -43,6 +44,10 @@ class LsArguments:
 
     directory: Positional[Path] = Path("runs")
     """Where to look."""
+    sort: str | None = None
+    """Column to sort by, as regret, agents or environment; -regret: the largest first."""
+    filter: str | None = None
+    """Show only some rows: COLUMN=VALUE, as algorithm=fn-ucb,agents=8 or status=failed."""
     json: bool = False
     """As JSON, for scripts."""
 
@@ -50,16 +55,21 @@ class LsArguments:
 def ls(argv: Sequence[str]) -> int:
     """List the runs and studies in a folder."""
     from workflows.reporting.listing import COLUMNS, list_folder
+    from workflows.reporting.selection import filter_rows, sort_rows
 
     arguments = parse(LsArguments, "fnbandit ls", argv)
     if not arguments.directory.is_dir():
         raise ValueError(f"{arguments.directory}: no such folder; expected one with runs")
     rows = list_folder(arguments.directory)
+    if arguments.filter is not None:
+        rows = filter_rows(rows, arguments.filter)
+    if arguments.sort is not None:
+        rows = sort_rows(rows, arguments.sort)
     if arguments.json:
         print_json([dataclasses.asdict(row) for row in rows])
         return 0
     if not rows:
-        console().print(f"{arguments.directory}: has no run", soft_wrap=True)
+        console().print(f"{arguments.directory}: has no {'such ' if arguments.filter else ''}run", soft_wrap=True)
         return 0
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in COLUMNS:
@@ -74,30 +84,41 @@ def ls(argv: Sequence[str]) -> int:
 
 @settings
 class ShowArguments:
-    """Print the config, progress and results of a run or a study."""
+    """Print the config, progress and results of runs and studies."""
 
     directory: Positional[Path]
     """Of a run, a sweep or a figure."""
+    more: Positional[tuple[Path, ...]] = ()
+    """Further ones."""
     json: bool = False
     """As JSON, for scripts."""
 
 
 def show(argv: Sequence[str]) -> int:
     """Show the config, the status and the totals of a run or study."""
-    from workflows.reporting.listing import description, study_table
+    from workflows.reporting.listing import description
 
     arguments = parse(ShowArguments, "fnbandit show", argv)
-    found = description(arguments.directory)
+    directories = (arguments.directory, *arguments.more)
+    several = [description(directory) for directory in directories]
     if arguments.json:
-        print_json(found)
+        print_json(several if arguments.more else several[0])
         return 0
+    for directory, found in zip(directories, several, strict=True):
+        _print_description(directory, found)
+    return 0
+
+
+def _print_description(directory: Path, found: dict[str, Any]) -> None:
+    from workflows.reporting.listing import study_table
+
     is_study = "study" in found
     table = Table.grid(padding=(0, 2))
     for name, value in (_describe_study if is_study else _describe_run)(found).items():
         if value not in (None, ""):
             table.add_row(name, str(value))
     console().print(table, markup=False)
-    if is_study and (results := study_table(arguments.directory)) is not None:
+    if is_study and (results := study_table(directory)) is not None:
         grid = Table(box=None, padding=(0, 2, 0, 0), title="regret per agent (rounds)", title_justify="left")
         headings, lines = results
         if headings[0] == "run":
@@ -108,7 +129,6 @@ def show(argv: Sequence[str]) -> int:
             grid.add_row(*line)
         console().print()
         console().print(grid)
-    return 0
 
 
 def _describe_study(found: dict[str, Any]) -> dict[str, Any]:
@@ -156,6 +176,8 @@ class ReportArguments:
     """Runs, or folders of runs."""
     out: Path | None = None
     """Where the figures go; DIRECTORY/figures without it."""
+    figures: bool = True
+    """Draw figures and write report.html and table.csv."""
     json: bool = False
     """The table as JSON, for scripts, and the figures' paths."""
 
@@ -164,12 +186,14 @@ def report(argv: Sequence[str]) -> int:
     """Draw figures and print tables from records alone."""
     from fnbandit.storage.records import find_runs, read_run
     from workflows.reporting import tables
+    from workflows.reporting.listing import find_status
     from workflows.reporting.study_report import write_study_report
 
     arguments = parse(ReportArguments, "fnbandit report", argv)
     if not arguments.directories:
         raise ValueError("report: expected the directory of a run, sweep or figure")
     runs: dict[Path, RunRecord] = {}
+    damaged: list[ValueError] = []
     published: dict[str, float] = {}
     title = caption = None
     for directory in arguments.directories:
@@ -177,7 +201,11 @@ def report(argv: Sequence[str]) -> int:
         if not found:
             raise ValueError(f"{directory}: has no run")
         # A run that two of the directories contain is one observation.
-        runs |= {path.resolve(): read_run(path) for path in found}
+        for path in found:
+            try:
+                runs[path.resolve()] = read_run(path)
+            except ValueError as error:
+                damaged.append(error)
         if (directory / STUDY_FILE).exists():
             study = load_study(directory)
             title, caption = study.title, study.caption
@@ -185,18 +213,27 @@ def report(argv: Sequence[str]) -> int:
     finished = [record for record in runs.values() if record.finished]
     first = arguments.directories[0]
     figures, name = arguments.out or first / FIGURES_FOLDER, first.absolute().name
-    drawn = write_study_report(finished, arguments.out or first, figures, title, caption, published, name)
+    if damaged and not runs:
+        raise damaged[0]
+    for fault in damaged:
+        errors().print(f"fnbandit: {fault}; it is left out")
+    drawn = None
+    if arguments.figures:
+        drawn = write_study_report(finished, arguments.out or first, figures, title, caption, published, name)
     if arguments.json:
         totals = tables.totals(finished)
-        print_json({"title": title, "rows": totals, "figures": drawn.figures, "report": drawn.pages[-1:]})
-        return 0
+        files = {"figures": drawn.figures, "report": drawn.pages[-1:]} if drawn is not None else {}
+        print_json({"title": title, "rows": totals, **files})
+        return FAILED if damaged else 0
     for record in runs.values():
         if not record.finished:
-            rows = f"{record.summary['status']}, {len(record.trace)} rows so far"
+            status = find_status(record.directory, record.summary["status"])
+            rows = f"{status}, {len(record.trace)} rows so far"
             console().print(f"{record.directory}: {rows}", soft_wrap=True)
     tables.print_table(finished, console(), title)
-    drawn.print_paths(console())
-    return 0
+    if drawn is not None:
+        drawn.print_paths(console())
+    return FAILED if damaged else 0
 
 
 @settings
@@ -215,7 +252,7 @@ def theory_numbers(argv: Sequence[str]) -> int:
     request = parse_request("fnbandit theory", argv, lists=False, kind=TheoryArguments)
     config = request.points[0].config
     numbers = theory.describe_theory(config)
-    lines = list(remarks(config, numbers.environment))
+    lines = [*remarks(config, numbers.environment), *numbers.warn_of_growth()]
     if request.arguments.json:
         print_json({"rows": [row._asdict() for row in theory.theory_table(numbers)], "warnings": lines})
         return 0

@@ -9,35 +9,35 @@ import fnbandit
 from fnbandit import Config, Environment, Group, Scored
 
 
-class Nearest(Group):
-    """Pulls the arm whose context is nearest to that of the best reward so far; an arbitrary arm at first."""
+class NearestUCB(Group):
+    """Scores a context by the reward of the nearest context that its agent has pulled, plus their distance."""
 
     def __init__(self, config: Config, environment: Environment, agents: range, shared: Any = None) -> None:
         super().__init__(config, environment, agents, shared)
-        self.best = self.like.new_full((len(agents),), -torch.inf)
-        self.place = self.like.new_zeros(len(agents), environment.dim)
+        self.places = self.like.new_zeros(len(agents), config.horizon, environment.dim)
 
     def scores(self, iteration: int, contexts: torch.Tensor) -> Scored:
         """Map contexts [agents, arms, dim] to scores [agents, arms]; the arm with the largest score is pulled."""
-        return Scored(-(contexts - self.place[:, None]).square().sum(2))
+        past = max(1, iteration - 1)
+        distances = (contexts[:, :, None] - self.places[:, None, :past]).norm(dim=3)
+        nearest = distances.min(dim=2)
+        return Scored(self.rewards[:, :past].gather(1, nearest.indices) + nearest.values)
 
     def learn(
         self, iteration: int, contexts: torch.Tensor, arms: torch.Tensor, rewards: torch.Tensor, evidence: object
     ) -> None:
-        """Keep the best reward and its context; arms and rewards are [agents]."""
-        better = rewards > self.best
-        self.best = torch.where(better, rewards, self.best)
-        self.place = torch.where(better[:, None], contexts[self.index, arms], self.place)
+        """Keep the context of the pulled arm; arms and rewards are [agents], and the base class keeps them."""
+        self.places[:, iteration - 1] = self.select_pulled(contexts, arms)
 
     def list_state(self) -> dict[str, int | None]:
-        """Return the attributes that checkpoints store; their first dimension is the agents."""
-        return super().list_state() | {"best": None, "place": None}
+        """Return the attributes that checkpoints store, agents first, with the axis that grows with iterations."""
+        return super().list_state() | {"places": 1}
 
 
 # %% Its name is valid wherever an algorithm's name is: on the command line, in a file, on Ray.
-names = {"nearest": "workflows.examples.own_algorithm:Nearest", "FN-UCB": "fn-ucb-less-comm", "random": "random"}
+names = {"nearest": "workflows.examples.own_algorithm:NearestUCB", "FN-UCB": "fn-ucb-less-comm", "random": "random"}
 
 if __name__ == "__main__":
     for name, algorithm in names.items():
-        result = fnbandit.simulate(Config.preset("tuned", algorithm=algorithm, agents=3, horizon=100))
+        result = fnbandit.simulate(Config.preset("tuned", algorithm=algorithm, agents=3, horizon=100, dim=3))
         print(f"{name:8}  regret per agent {result.regret.sum(0).mean():6.2f}")

@@ -4,8 +4,7 @@
 import numpy as np
 
 import fnbandit
-from fnbandit import Block, Config
-from fnbandit.numerics.randomness import BLOCK
+from fnbandit import BLOCK, Block, Config
 
 
 def reward(x: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from typing import Any
@@ -11,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from actors.layout import ACTOR_SECONDS, Layout, Node, fastest, layout_seconds, plan
-from fnbandit import theory
 from fnbandit.config import Config
+from fnbandit.config.words import count_things
 from fnbandit.environments import Environment, make_environment
 from fnbandit.numerics.memory import readable
 from fnbandit.planning.capacity import PROCESS_BYTES, memory
-from fnbandit.planning.duration import measure_rates, run_seconds
+from fnbandit.planning.duration import measure_rates, run_seconds, without_theory_values
 from fnbandit.planning.work import Rates
 from workflows.studies.study import RunSpec, StudyPlan
 from workflows.terminal.progress import duration
@@ -40,10 +39,9 @@ def describe_run_plan(study: StudyPlan, console: Console) -> None:
     """List the runs of a study; of a single run, show everything."""
     rates = measure_rates()
     if len(study.points) == 1:
-        config = theory.resolve(study.points[0].config, make_environment(study.points[0].config))
-        table = Table("field", "value", title="config", title_justify="left")
-        for name, value in dataclasses.asdict(config).items():
-            table.add_row(name, str(value))
+        table = Table("field", "value", title="config, fields with an effect", title_justify="left")
+        for name, value in study.points[0].config.effective.items():
+            table.add_row(name, "theory (`fnbandit theory` computes it)" if value == "theory" else str(value))
     else:
         console.print(f"{study.directory}: {len(study.points)} runs", soft_wrap=True)
         table = Table("run")
@@ -66,7 +64,7 @@ def list_run_plan(study: StudyPlan) -> dict[str, Any]:
     rates, cores = measure_rates(), os.cpu_count() or 1
     rows = [
         {"path": point.path, "memory": _memory(point), "seconds_on_a_core": run_seconds(point.config, rates),
-         "config": dataclasses.asdict(theory.resolve(point.config, make_environment(point.config)))}
+         "config": point.config.effective}
         for point in study.points
     ]  # fmt: skip
     seconds = estimate_seconds(study, rates, cores)
@@ -100,7 +98,7 @@ def _layout(config: Config, study: StudyPlan, cores: int) -> Layout:
     """Return the layout of a run on this machine."""
     environment = make_environment(config)
     here = Node(cores, 0, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return plan(theory.resolve(config, environment), environment, study.settings.options(), [here], len(study.points))
+    return plan(without_theory_values(config), environment, study.settings.options(), [here], len(study.points))
 
 
 def plan_lines(study: StudyPlan) -> list[str]:
@@ -108,14 +106,15 @@ def plan_lines(study: StudyPlan) -> list[str]:
     point = max(study.points, key=_memory)
     environment = make_environment(point.config)
     needs = memory(point.config, environment)
+    agents = count_things(point.config.agents, "agent")
     of = "" if len(study.points) == 1 else f" for the largest run, {point.path}"
-    each = f"{readable(needs.shared)} shared + {point.config.agents} agents x {readable(needs.per_agent)}"
+    each = f"{readable(needs.shared)} shared + {agents} x {readable(needs.per_agent)}"
     if study.settings.engine == "local":
         several = "" if len(study.points) == 1 else ", one run after another"
         total = readable(PROCESS_BYTES + needs.of(point.config.agents))
         return [
             f"memory   about {total}{of}: this process {readable(PROCESS_BYTES)} + {each}",
-            f"layout   {point.config.agents} agents in this process{several}",
+            f"layout   {agents} in this process{several}",
         ]
     if study.settings.address or os.environ.get("RAY_ADDRESS") or is_in_foreign_cluster():
         line = f"memory   {readable(PROCESS_BYTES)} + {readable(needs.shared)} shared in each actor"
@@ -126,8 +125,7 @@ def plan_lines(study: StudyPlan) -> list[str]:
     actors = "1 actor" if count == 1 else f"{count} processes"
     each = f"{readable(PROCESS_BYTES)} + {readable(needs.shared)} shared"
     lines = [
-        f"memory   about {readable(whole)}{of}: {actors} x ({each}) + {point.config.agents} agents x "
-        f"{readable(needs.per_agent)}",
+        f"memory   about {readable(whole)}{of}: {actors} x ({each}) + {agents} x {readable(needs.per_agent)}",
         f"layout   {layout}",
     ]
     return [*lines, *_price(point.config, environment, layout)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from fnbandit.config.registry import ENVIRONMENTS
 from fnbandit.storage.files import STUDY_FILE
@@ -24,8 +24,14 @@ def early_cluster(study: StudyPlan) -> Iterator[None]:
         yield
         return
     # Ray in the main thread: it sets signal handlers, and Linux ends its processes with the thread that started them.
-    threading.Thread(target=importlib.import_module, args=("torch",), name="fnbandit-torch", daemon=True).start()
+    threading.Thread(target=_import_torch, name="fnbandit-torch", daemon=True).start()
     from actors.cluster import cluster
 
     with cluster(study.settings.options()):
         yield
+
+
+def _import_torch() -> None:
+    """Import torch ahead of its use; a process that ends meanwhile, because of a bad address, says nothing of it."""
+    with suppress(Exception):
+        importlib.import_module("torch")

@@ -45,8 +45,8 @@ CURE = (
 SHAPES = [(p, k) for p, k in QUICK if k in (1, 2, 8, 9)]
 """Shapes of the battery that are tried"""
 LAYOUT_CONFIG = Config(
-    algorithm="fn-ucb", agents=3, horizon=24, width=8, training_steps=10, weight="theory", domain_sample=16,
-    received_sample=16,
+    algorithm="fn-ucb", agents=3, horizon=24, width=8, training_steps=10, trigger="always", weight="theory",
+    domain_sample=16, received_sample=16,
 )  # fmt: skip
 """One row is absorbed in every round, p is above 25: the shapes that have lost their bits on some processor"""
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from fnbandit.config import FIELDS, Config
+from fnbandit.config.combinations import explain_idle
 from fnbandit.errors import SimulationError
+from fnbandit.notebook import html_table
 from workflows.execution.preconnect import early_cluster
-from workflows.studies.composition import claimed_folder, compose, explain_idle, resolve_checkpoint
+from workflows.studies.composition import claimed_folder, compose, resolve_checkpoint
 from workflows.studies.jobs import check_places, place_lines
-from workflows.studies.settings import Settings
+from workflows.studies.settings import Settings, idle_settings
 from workflows.studies.study import StudyPlan
+from workflows.terminal.stopping import raise_if_asked
 
 if TYPE_CHECKING:
     from fnbandit.storage.studies import StudyRecord
@@ -33,17 +36,24 @@ class Study:
         base: the config from which all runs start, or the name of a preset, whose values depend on each run's
             environment, algorithm and number of hidden layers, as on the command line.
         sweep: values by field. A list is an axis, the study has a run for every element of the axes' product; a single
-            value holds for all runs.
+            value holds for all runs. A number may be an expression of N: {"threshold": "25/N"}.
         seeds: runs per element, with the seeds from the config's own on.
+        zip: fields whose lists vary together, instead of as a product: zip=("agents", "threshold").
 
     A bad field or value, and a field that has no effect in any run, is a ValueError of one line.
     """
 
-    def __init__(self, base: Config | str = "tuned", sweep: Mapping[str, Any] | None = None, seeds: int = 1) -> None:
+    def __init__(
+        self,
+        base: Config | str = "tuned",
+        sweep: Mapping[str, Any] | None = None,
+        seeds: int = 1,
+        zip: Sequence[str] = (),
+    ) -> None:
         if type(seeds) is not int or seeds < 1:
             raise ValueError(f"seeds={seeds!r}: expected a whole number, at least 1")
         fields = {name: _list_values(value) for name, value in (sweep or {}).items()}
-        self._points, idle = compose(base, fields, seeds)
+        self._points, idle = compose(base, fields, seeds, zip)
         for name, reason in idle.items():
             raise ValueError(explain_idle(name, reason))
 
@@ -54,6 +64,12 @@ class Study:
 
     def __repr__(self) -> str:
         return f"Study: {describe_runs([point.config for point in self._points])}"
+
+    def _repr_html_(self) -> str:
+        configs = [point.config for point in self._points]
+        varied = [name for name in FIELDS if len({getattr(config, name) for config in configs}) > 1]
+        rows = [[getattr(config, name) for name in varied] for config in configs]
+        return html_table(rows if varied else [], varied, describe_runs(configs))
 
     def run(
         self, folder: str | Path | None = None, *, overwrite: bool = False, progress: bool = False, **settings: Any
@@ -74,6 +90,8 @@ class Study:
         from fnbandit.storage.studies import load
 
         given = Settings(out=None if folder is None else str(folder), **resolve_checkpoint(settings))
+        for name, reason in idle_settings(given).items():
+            raise ValueError(f"{name}: has no effect with {reason}")
         console = Console(stderr=True, highlight=False, markup=False, emoji=False, quiet=not progress)
         with claimed_folder(given.out, self._points[0].config) as directory:
             plan = StudyPlan(directory.name, directory, self._points, given)
@@ -87,9 +105,12 @@ def execute_study(plan: StudyPlan, console: Console, overwrite: bool = False, ot
     """Announce a study, run its unfinished runs that none of the `others` has, and return the exit code."""
     check_places(plan)
     announce(plan, console)
+    raise_if_asked()
     with early_cluster(plan):
+        raise_if_asked()
         from workflows.execution import runner
 
+        raise_if_asked()
         return runner.execute(plan, console, overwrite, others)
 
 

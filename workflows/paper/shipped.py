@@ -86,6 +86,14 @@ def keep(study: StudyPlan) -> tuple[Path, int]:
     return path, len(waiting)
 
 
+def sum_shipped(name: str) -> float | None:
+    """Return the seconds of all shipped runs of an experiment; None where none are shipped."""
+    path = Path(str(RESULTS / f"{name}.parquet"))
+    return (
+        float(sum(pa.parquet.read_table(path, columns=["seconds"])["seconds"].to_pylist())) if path.exists() else None
+    )
+
+
 def without_shipped(study: StudyPlan) -> StudyPlan:
     """Return the study without the runs that have shipped results, of this or of another experiment."""
     shipped = read_shipped_rows()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import textwrap
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (6, 1.5, 1.2, 1.5)), (0, (1.2,
 MARKERS = "os^Dv<>Phd"
 WIDTH = 3.4
 """Inches: one column"""
+SCREEN_DPI = 150
+"""Pixels per inch in a notebook; the picture itself has twice as many, for sharp screens"""
 STYLE: dict[Any, Any] = {
     "font.size": 8, "axes.titlesize": 7.5, "axes.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False,
     "xtick.major.width": 0.6, "ytick.major.width": 0.6, "lines.linewidth": 1.2, "lines.markersize": 3.5,
@@ -46,6 +49,15 @@ def _wrap(text: str, width: int) -> list[str]:
     return [line.removesuffix(" ·") for line in textwrap.wrap(text, narrow)]
 
 
+class SheetFigure(Figure):
+    """A figure that shows itself in a notebook, whether or not matplotlib's inline backend is in use."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=2 * SCREEN_DPI)
+        return buffer.getvalue(), {"width": round(SCREEN_DPI * self.get_figwidth())}
+
+
 class Sheet:
     """The axes of a figure, below its title and the line of its runs' common settings."""
 
@@ -55,7 +67,7 @@ class Sheet:
         """Create the axes. `stacked` axes show different quantities; others `share` one scale."""
         self.width = WIDTH if columns == 1 else 2 * WIDTH + 0.2
         height = 2.2 if rows == 1 else 1.6 * rows + 0.2
-        self.figure = Figure(figsize=(self.width, height), layout="constrained")
+        self.figure = SheetFigure(figsize=(self.width, height), layout="constrained", dpi=SCREEN_DPI)
         grid = self.figure.subplots(rows, columns, sharex="col", sharey=share and not stacked, squeeze=False)
         self.axes: list[Axes] = list(grid.ravel())
         for axis in self.axes:

@@ -74,11 +74,14 @@ def summaries(directory: Path) -> dict[Path, dict[str, Any]]:
             summary = read_summary(path.parent)
         except ValueError:
             summary = {"status": "damaged"}
-        folders = (path.parent, *path.parent.parents)
-        if summary["status"] == "running" and not any(is_locked(folder) for folder in folders):
-            summary["status"] = "stopped"  # its process ended without updating the summary
-        found[path.parent] = summary
+        found[path.parent] = summary | {"status": find_status(path.parent, summary["status"])}
     return found
+
+
+def find_status(directory: Path, status: str) -> str:
+    """Return the status of a run's summary, but "stopped" where its process ended without updating the summary."""
+    is_held = status == "running" and any(is_locked(folder) for folder in (directory, *directory.parents))
+    return "stopped" if status == "running" and not is_held else status
 
 
 def list_folder(directory: Path) -> list[ListingRow]:

@@ -95,8 +95,8 @@ def _preset(configs: Sequence[dict[str, Any]], common: dict[str, Any]) -> str:
     for name in PRESETS:
         found: dict[str, None] = {}
         for config in configs:
-            asked = {key: config[key] for key in ("algorithm", "hidden_layers") if key in config}
-            preset = dataclasses.asdict(Config.preset(name, config["environment"], **asked))
+            asked: dict[str, Any] = {key: config[key] for key in ("algorithm", "hidden_layers") if key in config}
+            preset = dataclasses.asdict(Config.build(name, config["environment"], asked))
             ignored = (*SAID, *MACHINE)
             found |= {key: None for key, value in config.items() if key not in ignored and preset[key] != value}
         changes.append((name, list(found)))

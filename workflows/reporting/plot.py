@@ -21,6 +21,8 @@ def plot(runs: Sequence[RunRecord], name: str) -> Figure:
 
     drawn = figures(runs)
     found = {_words(key): figure for key, figure in drawn.items()}
+    if _words(name) not in found and _words(name) == {"rounds"} and runs and all(map(_has_every_round, runs)):
+        raise ValueError("figure='rounds': there is a round in every iteration, so there is nothing to draw")
     if _words(name) not in found:
         raise ValueError(unknown("figure", name, [key.replace("-", " ") for key in drawn]))
     return found[_words(name)]
@@ -28,6 +30,10 @@ def plot(runs: Sequence[RunRecord], name: str) -> Figure:
 
 def plot_result(result: Result, name: str) -> Figure:
     return plot([record_of(result)], name)
+
+
+def _has_every_round(run: RunRecord) -> bool:
+    return len(run.rounds) == run.summary["iterations"]
 
 
 def _words(name: str) -> frozenset[str]:

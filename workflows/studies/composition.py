@@ -16,32 +16,37 @@ from pathlib import Path
 from typing import Any
 
 from fnbandit.config import Config, check_fields
-from fnbandit.config.registry import KINDS, is_table, without_effect, without_theory
+from fnbandit.config.registry import is_table, without_effect, without_theory
 from workflows.studies.study import RunSpec, check_size, folder_for, folder_of, with_seeds
+from workflows.studies.values import evaluate, expand_axes, is_expression
 
 
 def compose(
-    base: Config | str, fields: Mapping[str, Sequence[Any]], seeds: int = 1
+    base: Config | str, fields: Mapping[str, Sequence[Any]], seeds: int = 1, zipped: Sequence[str] = ()
 ) -> tuple[list[RunSpec], dict[str, str]]:
     """Return a run for every combination of the fields' values and seed, and the fields without effect with the reason.
 
     `base` is a config, or the name of a preset, whose values depend on a run's environment, algorithm and depth; runs
     of several environments have the first one's N. Runs that differ only in a field without effect are one run, in
     which the field has the base's value: in {"trigger": ["always", "logdet"], "threshold": [1.0, 5.0]} there is one run
-    with trigger=always.
+    with trigger=always. The lists of `zipped` fields vary together. A number may be an expression of N, as "25/N".
     """
-    check_fields(fields)
+    check_fields([*fields, *zipped])
     for name, values in fields.items():
-        _check_values(name, values)
+        if name not in zipped:
+            _check_values(name, values)
     axes = [name for name, values in fields.items() if len(values) > 1]
     if "environment" in axes and "agents" not in fields:
-        first = {name: values[0] for name, values in fields.items()}
+        first = _evaluate(base, {name: values[0] for name, values in fields.items()})
         fields = {**fields, "agents": [_make_config(base, first).agents]}
-    check_size(math.prod(map(len, fields.values())))
+    groups = expand_axes(dict(fields), zipped)
+    check_size(math.prod(len(values) for _, values in groups))
     points: dict[RunSpec, None] = {}
     reasons: list[dict[str, str]] = []
-    for values in itertools.product(*fields.values()):
-        chosen = dict(zip(fields, values, strict=True))
+    for values in itertools.product(*(values for _, values in groups)):
+        pairs = zip(groups, values, strict=True)
+        given = {name: value for (names, _), some in pairs for name, value in zip(names, some, strict=True)}
+        chosen = _evaluate(base, {name: given[name] for name in fields})
         whole = dataclasses.asdict(_make_config(base, chosen))
         idle = without_effect(whole) | without_theory(whole)
         matters = {name: value for name, value in chosen.items() if name not in axes or name not in idle}
@@ -54,12 +59,15 @@ def compose(
     return with_seeds(points, seeds) if seeds > 1 or axes else list(points), idle
 
 
-def explain_idle(name: str, reason: str, form: str = "{}={}") -> str:
-    """Return the error for a field without effect, with the choices that would give it one, written in a form."""
-    kind = reason.partition("=")[0]
-    parts = [choice for choice in KINDS.get(kind, {}) if name not in without_effect({kind: choice})][:3]
-    remedy = f"; {form.format(kind, ' or '.join(parts))} uses it" if parts else ""
-    return f"{name}: has no effect with {reason}{remedy}"
+def _evaluate(base: Config | str, chosen: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a run's fields with a number in place of each expression of N."""
+    texts = {name: value for name, value in chosen.items() if is_expression(name, value)}
+    if not texts:
+        return chosen
+    if "agents" in texts:
+        raise ValueError(f"agents={texts['agents']!r}: expected a whole number; N is the number of agents")
+    agents = _make_config(base, {name: value for name, value in chosen.items() if name not in texts}).agents
+    return chosen | {name: evaluate(name, text, agents) for name, text in texts.items()}
 
 
 def resolve_checkpoint(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,21 +80,24 @@ def resolve_checkpoint(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def claimed_folder(out: str | None, config: Config, dry_run: bool = False) -> Iterator[Path]:
-    """Yield the folder of a study: `out`, or a new one in runs/, which is removed if it is empty at the end."""
+    """Yield the folder of a study: `out`, or a new one in runs/; remove it at the end if it is new and empty."""
     name = f"{Path(config.environment).stem}-{config.algorithm}-{time.strftime('%Y%m%d-%H%M%S')}"
-    otherwise = Path("runs") / name
-    if out is not None or dry_run:
-        yield folder_for(out, otherwise)
+    folder = folder_for(out, Path("runs") / name)
+    if dry_run:
+        yield folder
         return
-    is_new = not otherwise.parent.exists()
-    folder = _make_folder(otherwise)
+    new = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    if out is None:
+        folder = _make_folder(folder)
+        new = [folder, *new[1:]]
+    else:
+        folder.mkdir(parents=True, exist_ok=True)  # before anything is started: it may be impossible
     try:
         yield folder
     finally:
         with suppress(OSError):  # it is not empty
-            folder.rmdir()
-            if is_new:
-                folder.parent.rmdir()
+            for made in new:
+                made.rmdir()
 
 
 def _make_folder(folder: Path) -> Path:
@@ -100,7 +111,7 @@ def _make_folder(folder: Path) -> Path:
 
 
 def _make_config(base: Config | str, changes: dict[str, Any]) -> Config:
-    return Config.preset(base, **changes) if isinstance(base, str) else base.replace(**changes)
+    return Config.build(base, "cosine", changes) if isinstance(base, str) else base.replace(**changes)
 
 
 def _with_absolute_paths(config: Config) -> Config:

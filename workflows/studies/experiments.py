@@ -46,7 +46,7 @@ def experiment(name: str, quick: bool, seeds: int | None, settings: Settings) ->
         preset, file_seeds = fields.pop("preset"), fields.pop("seeds")
         label = f"{preset}: {label}" if several else label
         folder = "".join(c if c.isalnum() or c in ".-" else "_" for c in label).strip("_")
-        point = RunSpec(f"curve={folder}", Config.preset(preset, **fields), label, None if quick else published)
+        point = RunSpec(f"curve={folder}", Config.build(preset, "cosine", fields), label, None if quick else published)
         points += with_seeds([point], seeds or file_seeds)
     full = f"{name}-quick" if quick else name
     return StudyPlan(full, folder_for(settings.out, Path("runs") / full), points, settings, title, caption)

@@ -62,7 +62,9 @@ def name_differences(earlier: Config, now: Config, leave_out: set[str]) -> list[
 
 def is_drawn(path: Path) -> bool:
     """Return True for a figure of ours, by its metadata."""
-    return path.is_file() and MAKER.encode() in path.read_bytes()
+    in_pdf = MAKER.replace("(", "\\(").replace(")", "\\)")
+    content = path.read_bytes() if path.is_file() else b""
+    return MAKER.encode() in content or in_pdf.encode() in content
 
 
 def clear(study: StudyPlan, settings: Settings) -> None:

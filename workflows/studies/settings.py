@@ -32,6 +32,31 @@ def _check_tracker(name: str) -> str:
 
 
 TrackerName = Annotated[str, AfterValidator(_check_tracker)]
+SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "file", "databricks", "databricks-uc", "uc")
+"""Of the stores that MLflow knows; a database's may name its driver, postgresql+psycopg2"""
+
+
+def _forbid_empty(name: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not text.strip():
+            raise ValueError(f"{name}={text!r}: expected a text that is not empty (an unset variable?)")
+        return text
+
+    return AfterValidator(check)
+
+
+def _check_store(uri: str) -> str:
+    scheme, found, _ = uri.partition("://")
+    if found and scheme.partition("+")[0] not in SCHEMES:
+        raise ValueError(f"tracking_uri={scheme + '://...'!r}: MLflow knows no such store; accepted: "
+                         f"{', '.join(SCHEMES)}, or a folder")  # fmt: skip
+    return uri
+
+
+Out = Annotated[str, _forbid_empty("out")]
+CheckpointPlace = Annotated[str, _forbid_empty("checkpoint")]
+StoreUri = Annotated[str, _forbid_empty("tracking_uri"), AfterValidator(_check_store)]
+ExperimentName = Annotated[str, _forbid_empty("experiment")]
 
 
 @settings
@@ -40,19 +65,19 @@ class Settings(Options):
 
     engine: Literal["ray", "local"] = "ray"
     """ray: agents and server in Ray actors; local: all in this process."""
-    out: str | None = None
+    out: Out | None = None
     """Directory or URI (s3://BUCKET/NAME) in which the records go; runs/NAME without it."""
     trace: Literal["agents", "mean", "none"] = "agents"
     """Detail of trace.parquet: every agent, the mean over agents, or nothing."""
-    checkpoint: str | None = None
+    checkpoint: CheckpointPlace | None = None
     """Directory or URI in which fnbandit-checkpoints is made; without it beside the records."""
     checkpoint_seconds: Positive = 30.0
     """Seconds between checkpoints."""
     tracking: TrackerName = "mlflow"
     """Where to watch runs: mlflow, jsonl (tracking.jsonl beside the records), none, or package.module:Name."""
-    tracking_uri: str | None = None
+    tracking_uri: StoreUri | None = None
     """MLflow server or store; without it MLFLOW_TRACKING_URI, or sqlite in the working directory."""
-    experiment: str = "fnbandit"
+    experiment: ExperimentName = "fnbandit"
     """MLflow's experiment, which the runs go to."""
 
     @model_validator(mode="after")
@@ -79,3 +104,14 @@ class Settings(Options):
 
 OPTIONS = tuple(field.name for field in dataclasses.fields(Options))
 SETTINGS = tuple(field.name for field in dataclasses.fields(Settings))
+
+
+def idle_settings(settings: Settings) -> dict[str, str]:
+    """Return the settings that are not the defaults and have no effect with the others, each with the reason."""
+    idle: dict[str, str] = {}
+    if settings.engine == "local":
+        idle |= dict.fromkeys(OPTIONS, "engine=local")
+    if not settings.uses_mlflow and settings.tracking in TRACKERS:
+        idle |= dict.fromkeys(("tracking_uri", "experiment"), f"tracking={settings.tracking}")
+    defaults = {field.name: field.default for field in dataclasses.fields(Settings)}
+    return {name: reason for name, reason in idle.items() if getattr(settings, name) != defaults[name]}

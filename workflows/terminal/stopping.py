@@ -9,9 +9,27 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn, Self
 
-ASKED = threading.Event()
-"""Set by a signal before a study began; a library that was running then may have caught its KeyboardInterrupt"""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+STOP_ASKED = threading.Event()
+"""Set by a signal that arrived before a `Stop` began"""
+
+
+def defer_signals() -> None:
+    """Note SIGTERM and SIGHUP from now on, for `raise_if_asked`.
+
+    An exception in the middle of an import, while a thread imports torch, may leave both waiting for each other.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, lambda *_: STOP_ASKED.set())
+
+
+def raise_if_asked() -> None:
+    """Raise KeyboardInterrupt where a signal has been noted."""
+    if STOP_ASKED.is_set():
+        raise KeyboardInterrupt
 
 
 class Stop(AbstractContextManager["Stop"]):
@@ -28,13 +46,11 @@ class Stop(AbstractContextManager["Stop"]):
         self._earlier: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
+        raise_if_asked()
         if in_main_thread():
             # Ignored signals stay ignored, as under nohup.
             handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
             self._earlier = {number: signal.signal(number, self._handle) for number in handled}
-        if ASKED.is_set():
-            self.__exit__()
-            raise KeyboardInterrupt
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -64,18 +80,6 @@ class Stop(AbstractContextManager["Stop"]):
         if self._asked and not self._held and not self._raised:
             self._raised = True
             raise KeyboardInterrupt
-
-
-def interrupt_on_signals() -> None:
-    """Let SIGTERM and SIGHUP, unless they are ignored, raise KeyboardInterrupt from now on, as SIGINT does."""
-
-    def interrupt(number: int, frame: Any) -> None:
-        ASKED.set()
-        raise KeyboardInterrupt
-
-    for number in SIGNALS[1:]:
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, interrupt)
 
 
 @contextmanager

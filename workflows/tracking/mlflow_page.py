@@ -35,9 +35,11 @@ def open_page(uri: str, experiment: str | None, port: int, console: Console) -> 
         console.print(page(uri, experiment_id(uri, experiment)), soft_wrap=True)
         return
     _check_free(port)
+    console.print(
+        f"store  {mask_secrets(uri)}\nstarting MLflow's server, which may take half a minute ...", soft_wrap=True
+    )
     with Stop(), suppress(KeyboardInterrupt), _server(uri, port) as server:
         address = page(f"http://{HOST}:{port}", experiment_id(uri, experiment))
-        console.print(f"store  {mask_secrets(uri)}", soft_wrap=True)
         console.print(f"page   {address}  (Ctrl-C ends it)", soft_wrap=True)
         server.wait()
         raise SimulationError(f"{mask_secrets(uri)}: MLflow's server has exited")

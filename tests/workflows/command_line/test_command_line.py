@@ -10,6 +10,7 @@ import pytest
 from fnbandit.config import FIELDS
 from fnbandit.config.registry import KINDS
 from workflows.command_line import COMMANDS, main
+from workflows.studies.experiments import experiment_names
 
 SMALL = ["--agents", "3", "--horizon", "20", "--engine", "local", "--tracking", "none"]
 
@@ -23,7 +24,7 @@ def in_a_directory_of_its_own(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
-        (["rum"], "did you mean 'run'"),
+        (["rum"], "did you mean 'rm' or 'run'?"),
         (["run", "--environment", "nowhere.csv", "--engine", "local"], "no such file"),
         (["run", "--device", "cuda", "--engine", "local"], "device='cuda'"),
         (["run", "--agents", "100000000", "--engine", "local"], "agents fit"),
@@ -38,7 +39,7 @@ def in_a_directory_of_its_own(tmp_path, monkeypatch):
         (["reproduce", "fig1a", "fig1b", "--out", "here"], "takes one figure"),
         (["ui"], "no store yet"),
         (["ui", "--port", "0"], "port=0: expected a whole number, at least 1"),
-        (["algorithms", "more"], "more: unexpected argument"),
+        (["algorithms", "more"], "algorithm='more' is unknown; accepted: fn-ucb, "),
         (["parts", "--more"], "--more: unknown option"),
     ],
 )
@@ -101,7 +102,7 @@ def test_theory(capsys):
 def test_a_dry_run_of_one_run_shows_config_layout_and_memory(tmp_path, capsys):
     assert main(["run", "--preset", "theory", "--horizon", "50", "--agents", "2", "--dry-run"]) == 0
     printed = capsys.readouterr().out
-    assert "1.04" in printed  # lambda = 1 + 2/50
+    assert "theory (`fnbandit theory` computes it)" in printed
     assert "layout" in printed
     assert "memory" in printed
     assert not (tmp_path / "runs").exists()
@@ -120,7 +121,8 @@ def test_a_dry_run_of_several_lists_them(tmp_path, capsys):
 
 def test_reproduce_without_a_figure_lists_them(capsys):
     assert main(["reproduce"]) == 0
-    assert "fig1a, fig1b" in capsys.readouterr().out
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names[1 : len(experiment_names()) + 1] == experiment_names()
 
 
 def test_report(tmp_path, capsys):

@@ -32,14 +32,14 @@ def test_help_says_every_default_that_depends_on_the_task_or_the_algorithm():
             said = [text.split(": ") for text in others]
             assert any(value_said == str(value) and {environment, algorithm} & set(names.split(", "))
                        for names, value_said in said), (name, environment, algorithm)  # fmt: skip
-    assert describe_default("agents") == "8"
-    assert describe_default("ramp") == "30; shuttle, magic, table.csv: 100"
+    assert describe_default("agents") == "8; routing: 14"
+    assert describe_default("ramp") == "30; shuttle, magic, routing, table.csv: 100"
 
 
 def test_help_prints_them(capsys):
     with pytest.raises(SystemExit):
         main(["run", "--help"])
-    assert "earned). (default: 30; shuttle, magic, table.csv: 100) --weight" in " ".join(
+    assert "earned). (default: 30; shuttle, magic, routing, table.csv: 100) --weight" in " ".join(
         capsys.readouterr().out.split()
     )
 

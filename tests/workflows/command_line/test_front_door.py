@@ -140,6 +140,17 @@ def test_json_of_report_and_theory(capsys):
     assert {"symbol", "value", "meaning", "source"} == set(found["rows"][0])
 
 
+def test_json_of_plans_and_lists(capsys):
+    line = ["sweep", *SMALL, "--preset", "theory", "--seed", "1,2", "--dry-run", "--json"]
+    found = printed_json(capsys, *line)
+    assert [run["config"]["seed"] for run in found["runs"]] == [1, 2]
+    assert {run["config"]["threshold"] for run in found["runs"]} == {"theory"}
+    (row,) = printed_json(capsys, "algorithms", "linear-ucb", "--json")
+    assert row["name"] == "linear-ucb" and "regularization" in row["fields"]
+    assert {row["kind"] for row in printed_json(capsys, "parts", "drift", "clock", "--json")} == {"drift", "clock"}
+    assert "cosine" in [row["name"] for row in printed_json(capsys, "environments", "--json")]
+
+
 def test_quiet_and_verbose(capsys):
     assert main(["run", *SMALL, "-q", "--out", "quiet"]) == 0
     printed = capsys.readouterr()

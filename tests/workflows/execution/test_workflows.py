@@ -312,4 +312,4 @@ def test_the_layout_on_a_cluster_of_our_own_is_said_before(monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     assert plan_lines(study)[1] == "layout   decided when the cluster is joined"
     monkeypatch.setattr(cluster.STARTED_HERE, "is_set", lambda: True)
-    assert plan_lines(study)[1].startswith("layout   2 actors x 1 agents, ")
+    assert plan_lines(study)[1].startswith("layout   2 actors x 1 agent, ")
