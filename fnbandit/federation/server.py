@@ -84,8 +84,9 @@ class BarrierServer:
         assert replica.theta is not None and rule is not None
         if "squares" in totals:
             self._unit = math.sqrt(float(totals["squares"]) / sample.observations) or 1.0
-        # Agents that train their own networks convert units themselves.
-        change = float(replica.unit) / self._unit
+        # Agents that train their own networks convert units themselves. Reading a unit waits for the device.
+        has_unit = replica.features is not None or not rule.trains_locally
+        change = float(replica.unit) / self._unit if has_unit else 1.0
         keeps_unit = rule.trains_locally or not replica.last_trained
         start = replica.theta if keeps_unit else self._rescale(replica.theta, change)
         download = replace(download, unit=replica.unit.new_tensor(self._unit))

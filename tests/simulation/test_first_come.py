@@ -165,7 +165,7 @@ def test_records_of_events(tmp_path, monkeypatch):
     assert all(row["waiting"] == 0 and row["computing"] > 0 and row["bytes_up"] > 0 for row in rounds)
     assert len(record.trace) == 75 and min(record.trace.column("time").to_pylist()) > 0
     summary = json.loads((tmp_path / "here" / "summary.json").read_text())
-    assert summary["rounds"] == len(rounds) and summary["status"] == "finished"
+    assert summary["rounds"] == 0 and summary["exchanges"] == len(rounds) and summary["status"] == "finished"
 
 
 @pytest.mark.parametrize(("settings", "message"), [

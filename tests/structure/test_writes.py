@@ -18,6 +18,8 @@ ELSEWHERE = {
     "workflows.studies.mirror": "reads the folder, and writes to a URI",
     "workflows.benchmarks": "no study",
     "workflows.examples": "the user's",
+    "workflows.reporting.canvas.SheetFigure._repr_png_": "a buffer in memory",
+    "workflows.command_line.housekeeping._prune": "deletes empty folders, not links",
     "fnbandit.storage.checkpoints.CheckpointStore": "checks in __init__ and _write",
     "fnbandit.storage.records.RecordWriter.end": "checks when a stream is made",
     "workflows.terminal.output.Output": "/dev/null",

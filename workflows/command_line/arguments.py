@@ -127,7 +127,7 @@ def parse_request(program: str, argv: Sequence[str], lists: bool, kind: type[Kin
 
 def check_overridden(path: Path | None, values: dict[str, list[Any]]) -> None:
     """Raise where a file has a wrong value for a key that a flag overrides; the others are checked where they count."""
-    types = flag_types(StudyArguments)
+    types = flag_types(SweepArguments)
     for name, several in values.items():
         adapter: TypeAdapter[Any] = TypeAdapter(types[name])
         for value in several:

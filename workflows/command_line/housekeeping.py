@@ -11,7 +11,7 @@ from rich.table import Table
 
 from fnbandit.config.fields import settings
 from fnbandit.config.words import count_things
-from fnbandit.storage.files import CLEARED_FILES, STUDY_FILE, SUMMARY_FILE
+from fnbandit.storage.files import CLEARED_FILES, STUDY_FILE, SUMMARY_FILE, check_inside
 from workflows.command_line.flags import Positional, parse
 from workflows.command_line.inspection import print_json
 from workflows.execution.failures import DONE
@@ -122,6 +122,7 @@ def _remove(folder: Path) -> None:
         return
     drawn = [path for path in folder.glob("figures/*.p[nd][gf]") if is_drawn(path)]
     for path in [*drawn, *(folder / name for name in CLEARED_FILES)]:
+        check_inside(path)
         path.unlink(missing_ok=True)
 
 
