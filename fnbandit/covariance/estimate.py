@@ -7,7 +7,6 @@ with u = Z x
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -299,9 +298,9 @@ class FullAccount:
         self._whole = self._start if agents > LEAF else None
         """The upper triangle of V, in double precision; None where rounds upload rows only"""
 
-    @functools.cached_property
+    @property
     def _start(self) -> Tensor:
-        """The upper triangle of lambda I, made when it is needed: on a wide table rows are much smaller"""
+        """The upper triangle of lambda I; computed anew, since on a wide table rows are much smaller."""
         whole = torch.eye(len(self._like), dtype=torch.float64, device=self._like.device)
         return pack_triangle(whole * self._regularization)
 

@@ -86,7 +86,9 @@ def test_independent_learners(algorithm):
 
 @pytest.mark.parametrize("name", [n for n in ALGORITHMS if not resolve_part("algorithm", n).traits.is_asynchronous])
 def test_any_grouping_and_a_checkpoint(name, tmp_path):
-    config = Config(algorithm=name, agents=4, horizon=150, training_cap=5, dim=4, width=6, feedback_delay=70)
+    config = Config.complete(
+        {"algorithm": name, "agents": 4, "horizon": 150, "training_cap": 5, "dim": 4, "width": 6, "feedback_delay": 70}
+    )
     result = simulate(config)
     if not resolve_part("algorithm", name).traits.runs_in_one_group:
         assert_same(result, simulate(config, groups=3))

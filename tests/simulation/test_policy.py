@@ -67,7 +67,7 @@ def record_scores(config, monkeypatch, agent):
 )
 def test_a_policy_goes_on_as_its_agent_does(settings, monkeypatch):
     """The last epoch of a longer run, replayed: scores to rounding, and the same choices."""
-    config = Config(**{"agents": 3, "horizon": 40, "training_cap": 20} | settings)
+    config = Config.complete({"agents": 3, "horizon": 40, "training_cap": 20} | settings)
     agent = config.agents - 1
     longer, scores = record_scores(config.replace(horizon=60), monkeypatch, agent)
     short = simulate(config)
@@ -92,7 +92,7 @@ def test_greedy_policy_of_neural_epsilon_greedy():
 
 @pytest.mark.parametrize("algorithm", ["kernel-ucb", "linear-ts", "neural-ts", "random", "fn-ucb-async", "fedlinucb"])
 def test_algorithms_without_a_policy(algorithm):
-    result = simulate(Config(algorithm=algorithm, agents=2, horizon=5, training_steps=1))
+    result = simulate(Config.complete({"algorithm": algorithm, "agents": 2, "horizon": 5, "training_steps": 1}))
     with pytest.raises(ValueError, match=f"algorithm='{algorithm}': .*has no policy"):
         result.policy()
 

@@ -91,11 +91,13 @@ def make_config(preset: str, settings: dict[str, Any], table: str) -> Config:
     if preset == "tuned":
         settings |= BRIEF
         own = settings.get("algorithm", "fn-ucb-less-comm")
-        settings = {"trigger": "determinant" if own in ("fn-ucb-async", "fedlinucb") else "logdet"} | settings
+        triggers = {"fn-ucb-async": "determinant", "fedlinucb": "determinant", "fedigw": "geometric"}
+        settings = {"trigger": triggers.get(own, "logdet")} | settings
         settings = {"threshold": 0.5, "clock_table": table if settings.get("clock") == "trace" else None} | settings
     if preset == "theory":
         settings |= NUMBERS
-    return Config.preset(preset, **settings, domain_sample=16, received_sample=8)
+    environment = settings.get("environment", "cosine")
+    return Config.build(preset, environment, settings | {"domain_sample": 16, "received_sample": 8})
 
 
 @functools.cache
@@ -172,7 +174,9 @@ def test_a_restored_simulation_is_the_undisturbed_one(preset, settings, tmp_path
     table.write_text("agent,speed,latency,up,down\n0,9,0,1e6,1e6\n1,3,0.1,1e6,1e6\n2,17,0.2,1e6,1e6\n")
     config = make_config(preset, settings, str(table))
     task = config.environment
-    common = Config(environment=task, **{k: v for k, v in SMALL.items() if k in ("dim", "agents", "horizon")})
+    common = Config.complete(
+        {"environment": task} | {k: v for k, v in SMALL.items() if k in ("dim", "agents", "horizon")}
+    )
     check_restores(config, share_environment(task, common))
 
 
@@ -195,6 +199,6 @@ class Harmless(MeanReward):
 def test_an_attribute_that_is_not_saved_is_found(kind: type[Group], path, monkeypatch):
     monkeypatch.setattr(schedule, "LONGEST_PART", 4)
     monkeypatch.setattr(f"own_parts.{kind.__name__}", kind, raising=False)
-    config = Config(algorithm=f"own_parts:{kind.__name__}", **SMALL)
+    config = Config.complete(SMALL | {"algorithm": f"own_parts:{kind.__name__}"})
     with pytest.raises(AssertionError, match=path):
         check_restores(config, share_environment(config.environment, config))
