@@ -59,7 +59,7 @@ def test_the_memory_counts_every_process_of_the_layout():
 
 def test_one_actor_per_agent_says_what_it_costs():
     lines = plan_lines(study(CONFIG, agents_per_actor=1))
-    assert lines[1].startswith("layout   8 actors x 1 agents")
+    assert lines[1].startswith("layout   8 actors x 1 agent,")
     assert "8 actors take about" in lines[2] and "agents_per_actor=auto about" in lines[2]
     for agents_per_actor in ("auto", 8):
         assert len(plan_lines(study(CONFIG, agents_per_actor=agents_per_actor))) == 2
