@@ -16,8 +16,9 @@ FOLDERS = [
 """Folders whose modules tests and Ray workers import by their bare names"""
 sys.path[:0] = FOLDERS
 
-# A shell starts background jobs with SIGINT ignored, and processes inherit that: tests that interrupt would hang.
+# A shell starts background jobs with SIGINT ignored, nohup with SIGHUP; processes inherit that, and tests would hang.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 LATE = ("storage", "actors", "workflows")
 """Folders that run after all others, in this order."""
