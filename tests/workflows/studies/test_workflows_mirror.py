@@ -145,7 +145,7 @@ def test_what_cannot_be_copied_stays_here_and_goes_later(bucket, monkeypatch, ca
     [
         ("s3://nowhere/study", "out='s3://nowhere/study': cannot be used ("),
         ("nothing://nowhere/study", "out='nothing://nowhere/study': cannot be used ("),
-        (f"s3://somebody:{SECRET}@bucket/study", "out='s3://somebody:***@bucket/study': has a password in it"),
+        (f"s3://somebody:{SECRET}@bucket/study", "out='s3://***@bucket/study': has a password in it"),
     ],
 )
 def test_a_place_that_cannot_be_used_is_one_line_before_anything_starts(uri, said, bucket, capsys):
