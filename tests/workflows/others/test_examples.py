@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import sys
 
 import pytest
 
@@ -23,6 +24,8 @@ import pytest
 )
 def test_an_example(name, printed, files, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    # Another test may have imported it.
+    monkeypatch.delitem(sys.modules, f"workflows.examples.{name}", raising=False)
     runpy.run_module(f"workflows.examples.{name}", run_name="__main__")
     assert printed in capsys.readouterr().out
     assert all((tmp_path / file).stat().st_size > 1000 for file in files)

@@ -289,7 +289,7 @@ def test_charts_of_a_study_are_in_numeric_order():
 
 def test_the_experiment_is_a_field_and_opens_with_a_table_that_says_something(tmp_path):
     argv = ["run", "--agents", "1", "--horizon", "5", "--engine", "local", "--out", "here", "--experiment", "mine"]
-    assert main([*argv, "--tracking-uri", "sqlite:///own.db"]) == 0
+    assert main([*argv, "--tracking-uri", "sqlite:///own.db", "--trigger", "always"]) == 0
     client = client_of(f"sqlite:///{tmp_path}/own.db")
     assert len(runs_of(client, "mine")) == 1
     tags = client.get_experiment_by_name("mine").tags
