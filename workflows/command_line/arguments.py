@@ -59,7 +59,7 @@ class StudyArguments(ConfigArguments):
     dry_run: bool = False
     """Show what would run, its layout, the memory and the time it takes, and stop."""
     json: bool = False
-    """What --dry-run shows, as JSON, for scripts."""
+    """Print the dry run as JSON, for scripts."""
     print_config: bool = False
     """Print the fields that have an effect, as TOML that `fnbandit run FILE.toml` takes, and stop."""
     overwrite: bool = False
