@@ -219,7 +219,7 @@ def test_a_run_that_does_not_fit_on_an_own_cluster_starts_nothing(ray_cluster):
         Options(agents_per_actor=1, cpus_per_actor=4),
         "6 actors x 4 CPU do not fit on 1 node with 8 CPU, 0 GPU; 2 actors fit",
     )
-    refused(Options(gpus_per_actor=1), "1 actors x 1 CPU and 1 GPU do not fit")
+    refused(Options(gpus_per_actor=1), "no node has 1 CPU and 1 GPU for one actor")
     with pytest.raises(ValueError, match="device='cuda:7'.*CUDA devices available"):
         RayRun(BASE.replace(device="cuda:7"))
 

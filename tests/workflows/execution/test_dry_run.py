@@ -43,6 +43,8 @@ def study(*configs, **settings) -> StudyPlan:
 def alone(monkeypatch):
     """Two cores, and no cluster."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    # Other tests leave this process joined to the cluster that tests share.
+    monkeypatch.setattr("workflows.execution.dry_run.is_in_foreign_cluster", lambda: False)
     monkeypatch.setattr("workflows.execution.dry_run.os.cpu_count", lambda: 2)
 
 
