@@ -95,7 +95,7 @@ def test_split_is_even_and_in_order():
     epochs=st.integers(0, 2),
 )
 def test_advance_rewind_advance_is_advance(variant, back, epochs):
-    config = plain(**({"agents": 3, "horizon": 60, "period": 40} | variant | {"threshold": 1e9}))
+    config = plain(**(variant | {"agents": 3, "horizon": 60, "period": 40, "threshold": 1e9}))
     with one_thread():
         environment = make_environment(config)
         straight, wavering = (make_group(config, environment, range(3)) for _ in range(2))
