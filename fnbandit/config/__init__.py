@@ -126,7 +126,7 @@ class Config:
     training_sample: Natural | Literal["auto"] = "auto"
     """Largest number of observations of all agents together in one exchange of gradients or curvature; auto: 4 per
     network parameter, at least 4000; 0: all."""
-    newton_steps: Count = 10
+    newton_steps: Count = 6
     """Largest number of Gauss-Newton steps in a round; fewer where a step reduces the loss by less than 1 in 1000."""
     aggregation: AggregationName = "mean"
     """Rule by which the server combines the networks: mean, median, trimmed-mean, geometric-median."""

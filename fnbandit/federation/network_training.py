@@ -27,10 +27,11 @@ from fnbandit.networks.ragged import RAGGED_RULES
 from fnbandit.networks.training import WORSE, loss_factors, rates
 from fnbandit.numerics.state import State
 
-DAMPING = 0.01
+DAMPING = 0.003
 """First damping of a Gauss-Newton step, relative to an observation's share of the curvature of unit features"""
-EASE, TIGHTEN = 4.0, 6.0
-"""Divisor of the damping after a step that reduced the loss, and its factor after one that did not"""
+EASE, TIGHTEN = 0.2, 2.0
+"""Smallest factor of the damping after a step that reduced the loss; factor after the first one that did not, which
+doubles with each further one"""
 CONVERGED = 1e-3
 """A step that reduces the loss by a smaller share is the last one"""
 
@@ -148,8 +149,8 @@ class GaussNewton(NetworkTraining):
     """Levenberg-Marquardt steps at the server, on the sums of the agents' gradients and of g g^T.
 
     With A = sum g g^T and b = sum (y - f) g at theta, a step solves (scale A + (decay + mu) I) step = scale b -
-    decay (theta - towards). Where it reduces the loss, mu is divided by EASE; otherwise the server goes back and
-    multiplies mu by TIGHTEN.
+    decay (theta - towards). Where it reduces the loss, mu follows the reduction's share of the one that the quadratic
+    model expects (Nielsen 1999); otherwise the server goes back and increases mu.
     """
 
     def train(self, task: TrainingTask) -> Training:
@@ -160,7 +161,7 @@ class GaussNewton(NetworkTraining):
         totals = yield Ask(theta, "curvature")
         squares, curvature, moments = _receive(totals)
         loss = _loss(theta, squares, weight, decay, towards)
-        steps = self._config.newton_steps
+        steps, tighten = self._config.newton_steps, TIGHTEN
         for step in range(1, steps + 1):
             damped = weight * curvature
             damped.diagonal().add_(decay + mu)
@@ -171,11 +172,12 @@ class GaussNewton(NetworkTraining):
             found = _receive((yield Ask(candidate, "curvature")))
             new = _loss(candidate, found[0], weight, decay, towards)
             if not new < loss:
-                mu *= TIGHTEN
+                mu, tighten = mu * tighten, 2 * tighten
                 continue
+            gain = min(1.0, (loss - new) / (0.5 * float(change @ (mu * change + right))))
+            mu, tighten = mu * max(EASE, 1 - (2 * gain - 1) ** 3), TIGHTEN
             is_converged = loss - new < CONVERGED * loss
             theta, loss, (squares, curvature, moments) = candidate, new, found
-            mu /= EASE
             if is_converged:
                 steps = step
                 break

@@ -149,7 +149,7 @@ class Server:
         return theta.detach()
 
     def by_gauss_newton(self, theta, unit, t, steps):
-        """Levenberg and Marquardt: a step that makes the loss worse is taken back."""
+        """Levenberg and Marquardt, damped as Nielsen (1999) has it: a step that makes the loss worse is taken back."""
 
         def at(theta):
             b, A, squares = self.ask(theta, unit, lambda at, x: gradient_of(self.config, at, x))
@@ -159,18 +159,23 @@ class Server:
             return self.scale * self.factor * A, self.scale * self.factor * b, loss
 
         A, b, loss = at(theta)
-        mu = 0.01 * self.scale * len(self.agents) * t
+        mu, nu = 0.003 * self.scale * len(self.agents) * t, 2
         for _ in range(self.config.newton_steps):
             right = b - self.decay * (theta - self.towards).numpy()
-            other = theta + torch.from_numpy(np.linalg.solve(A + (self.decay + mu) * np.eye(len(b)), right))
+            h = np.linalg.solve(A + (self.decay + mu) * np.eye(len(b)), right)
+            other = theta + torch.from_numpy(h)
             found = at(other)
             if found[2] < loss:
                 gained = loss - found[2] < 1e-3 * loss
-                theta, (A, b, loss), mu = other, found, mu / 4
+                # The quadratic model L(h) = loss - right h + h (A + decay I) h / 2.
+                model = right @ h - h @ (A + self.decay * np.eye(len(b))) @ h / 2
+                ratio = (loss - found[2]) / model
+                theta, (A, b, loss) = other, found
+                mu, nu = mu * max(1 / 5, 1 - (2 * ratio - 1) ** 3), 2
                 if gained:
                     break
             else:
-                mu = 6 * mu
+                mu, nu = mu * nu, 2 * nu
         return theta
 
     def network_of_round(self, t, theta, theta_0, unit_before):
