@@ -64,7 +64,7 @@ def invert(matrix: Tensor) -> Tensor:
 
     The success of the factorization is not checked: a check would wait for the device.
     """
-    return torch.cholesky_inverse(torch.linalg.cholesky_ex(matrix).L)
+    return torch.cholesky_inverse(torch.linalg.cholesky_ex(matrix).L).contiguous()
 
 
 def symmetric(upper: Tensor, parameters: int) -> Tensor:
