@@ -174,7 +174,7 @@ class GaussNewton(NetworkTraining):
             if not new < loss:
                 mu, tighten = mu * tighten, 2 * tighten
                 continue
-            gain = min(1.0, (loss - new) / (0.5 * float(change @ (mu * change + right))))
+            gain = min(1.0, (loss - new) / (0.5 * float((change * (mu * change + right)).sum())))
             mu, tighten = mu * max(EASE, 1 - (2 * gain - 1) ** 3), TIGHTEN
             is_converged = loss - new < CONVERGED * loss
             theta, loss, (squares, curvature, moments) = candidate, new, found

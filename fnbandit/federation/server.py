@@ -15,7 +15,7 @@ from torch import Tensor
 from fnbandit.config import Config
 from fnbandit.core import Download, Round, StatisticsUpdate, Upload
 from fnbandit.federation.alpha import make_alpha
-from fnbandit.federation.network_training import TrainedNetwork, TrainingTask
+from fnbandit.federation.network_training import TrainedNetwork, Training, TrainingTask
 from fnbandit.federation.quantities import average_quantities
 from fnbandit.federation.replica import Replica
 from fnbandit.federation.sampling import Sample
@@ -79,11 +79,17 @@ class BarrierServer:
         yield download
 
     def _train(self, download: Download, totals: dict[str, Any]) -> Generator[Download, Uploads, Download]:
-        """Yield the downloads of a training, but for the last one of the round; return that one."""
+        """Yield the downloads of a training, but for the last one of the round; return that one.
+
+        A network that sums train keeps its parameters until there is a reward other than 0: decay alone would lead to
+        units that are inactive for ever.
+        """
         replica, rule, sample = self.replica, self.replica.federation, self.replica.sample(download.iteration)
         assert replica.theta is not None and rule is not None
+        has_signal = True
         if "squares" in totals:
-            self._unit = math.sqrt(float(totals["squares"]) / sample.observations) or 1.0
+            root = math.sqrt(float(totals["squares"]) / sample.observations)
+            self._unit, has_signal = root or 1.0, root > 0
         # Agents that train their own networks convert units themselves. Reading a unit waits for the device.
         has_unit = replica.features is not None or not rule.trains_locally
         change = float(replica.unit) / self._unit if has_unit else 1.0
@@ -102,15 +108,9 @@ class BarrierServer:
             has_full_matrices=not replica.estimate.inflated,
             is_first=not replica.last_trained,
         )
-        training = rule.train(task)
-        try:
-            ask = next(training)
-            while True:
-                uploads = yield replace(download, theta=ask.theta, asks=ask.content, is_last=False)
-                download = replace(download, statistics=None, inverses=None, exchange=download.exchange + 1)
-                ask = training.send(self._total(uploads))
-        except StopIteration as end:
-            trained: TrainedNetwork = end.value
+        trained = TrainedNetwork(start)
+        if has_signal or rule.trains_locally:
+            download, trained = yield from self._run_training(rule.train(task), download)
         if replica.features is not None and download.trained:
             theta = self._rescale(trained.theta, change) if rule.trains_locally else trained.theta
             return (yield from self._renew_statistics(download, replace(trained, theta=theta), sample))
@@ -118,6 +118,19 @@ class BarrierServer:
             return replace(download, theta=trained.theta, unit=None)
         self._trained = trained
         return replace(download, theta=self._rescale(trained.theta, self._unit), unit=None)
+
+    def _run_training(
+        self, training: Training, download: Download
+    ) -> Generator[Download, Uploads, tuple[Download, TrainedNetwork]]:
+        """Yield the downloads of a rule's exchanges; return the one that follows, and the rule's result."""
+        try:
+            ask = next(training)
+            while True:
+                uploads = yield replace(download, theta=ask.theta, asks=ask.content, is_last=False)
+                download = replace(download, statistics=None, inverses=None, exchange=download.exchange + 1)
+                ask = training.send(self._total(uploads))
+        except StopIteration as end:
+            return download, end.value
 
     def _renew_statistics(
         self, download: Download, trained: TrainedNetwork, sample: Sample

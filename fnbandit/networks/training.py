@@ -155,7 +155,9 @@ def train(
     mean   mean (f - y)^2 + 0.5 (lambda / t) ||theta||^2                       (App. E)
 
     `training_decay` replaces lambda where it is a number. An agent whose training diverges goes back to `start`;
-    `caution` [n] is the factor of its gradients.
+    `caution` [n] is the factor of its gradients. An agent that has seen no reward but 0 also keeps `start`, where the
+    optimizer is Adam: its steps do not depend on the size of gradients, so that decay alone would lead to a network
+    whose units are inactive for ever.
     """
     caution = start.new_ones(len(start)) if caution is None else caution
     at_once = len(x)
@@ -210,7 +212,8 @@ def _train(
     first, loss = losses[0], losses[-1]
     theta = optimizer.theta()
     sane = torch.isfinite(theta).all(1) & (loss <= WORSE * torch.maximum(first, y.square().mean(1)))
-    return Trained(theta.where(sane[:, None], start), loss.where(sane, first), (~sane).to(loss))
+    moves = sane if config.training_optimizer != "adam" else sane & (y != 0).any(1)
+    return Trained(theta.where(moves[:, None], start), loss.where(moves, first), (~sane).to(loss))
 
 
 def loss_factors(config: Config, observations: int) -> tuple[float, float]:

@@ -73,6 +73,18 @@ def test_a_divergence_takes_its_agent_back_to_the_start():
     assert error[1].item() == pytest.approx(residual.square().mean().item(), rel=1e-5)
 
 
+def test_an_agent_without_a_reward_keeps_its_parameters_under_adam():
+    config = plain(width=4, dim=DIM, training_optimizer="adam", training_rate=0.05)
+    network = Network(config, DIM)
+    start = rows(2, network.parameter_count).float()
+    x, y = history(network, rows(2, 3, DIM).float()), torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    theta, _, diverged = train(config, network, start, start[0], x, y, steps=5)
+    assert torch.equal(theta[0], start[0]) and not torch.equal(theta[1], start[1])
+    assert diverged.tolist() == [0.0, 0.0]
+    by_descent = train(plain(width=4, dim=DIM, training_optimizer="gd"), network, start, start[0], x, y, steps=5)
+    assert not torch.equal(by_descent.theta[0], start[0])
+
+
 def test_memory_by_hand():
     config = plain(horizon=100, dim=10, width=20)
     # 10 inputs and the ones, padded to 16; the rewards; six rows of 241 parameters; in single precision.

@@ -183,9 +183,10 @@ class Server:
         self.used = [self.observations(i, t, self.rounds) for i in range(len(self.agents))]
         unit = 1.0
         if self.config.reward_unit == "rms":
-            unit = math.sqrt(sum(agent.squares() for agent in self.agents) / (len(self.agents) * t))
+            unit = math.sqrt(sum(agent.squares() for agent in self.agents) / (len(self.agents) * t)) or 1.0
         start = with_last_layer_times(self.config, theta, unit_before / unit) if self.trained_at else theta
-        theta = self.train(start, theta_0, unit, t, self.steps(t))
+        has_reward = self.config.reward_unit == "one" or any(any(agent.rewards) for agent in self.agents)
+        theta = self.train(start, theta_0, unit, t, self.steps(t)) if has_reward else start
         self.trained_at = t
         return theta, unit
 

@@ -76,13 +76,17 @@ class Agent(oracle.Agent):
     def adam(self, steps, used):
         """theta_i after so many steps of Adam, its moments from zero, on the observations that are used."""
         x, y = torch.from_numpy(np.array(self.contexts)), torch.from_numpy(np.array(self.rewards))
-        unit = float((y**2).mean()) ** 0.5 if self.config.reward_unit == "rms" else 1.0
+        unit = (float((y**2).mean()) ** 0.5 or 1.0) if self.config.reward_unit == "rms" else 1.0
         x, y = x[list(used)], y[list(used)]
         starts = {"initial": self.theta_0, "own": self.theta, "aggregate": self.theta_sync}
         theta = starts[self.config.training_start].clone()
         last_layer = slice(len(theta) - self.config.width - (self.config.network == "standard"), None)
         if self.last_trained and self.config.training_start != "initial":
             theta[last_layer] /= unit
+        if not any(y):
+            # There is nothing to learn yet, and decay alone would end in a network of zeros.
+            theta[last_layer] *= unit
+            return theta
         theta.requires_grad_(True)
         rate = self.config.training_rate
         if self.config.training_fade > 0:
@@ -110,7 +114,7 @@ class Agent(oracle.Agent):
         if self.steps(t):
             self.last_trained = t
         if self.config.reward_unit == "rms":
-            self.unit = float(np.mean(np.square(self.rewards))) ** 0.5
+            self.unit = float(np.mean(np.square(self.rewards))) ** 0.5 or 1.0
 
 
 class Server(oracle.Server):

@@ -56,6 +56,15 @@ def test_learned_features(settings, algorithm, monkeypatch):
     assert_same(config, 1 + config.seed % 3, monkeypatch, literal)
 
 
+@pytest.mark.parametrize("federation", ["gradients", "exact"])
+def test_a_network_keeps_its_parameters_until_there_is_a_reward(federation, monkeypatch):
+    settings = {name: value for name, value in SETTINGS.items() if name not in ("arms", "dim", "noise")}
+    settings |= {"environment": "shuttle", "agents": 2, "horizon": 30, "trigger": "period", "period": 2, "width": 3}
+    config = plain(**settings | {"algorithm": "fn-exact", "federation": federation, "seed": 6})
+    literal = functools.partial(oracle_exact.run, observations=observations_of(config, 10**6), whole=True)
+    assert_same(config, 1, monkeypatch, literal)
+
+
 @pytest.mark.parametrize("algorithm", ["fn-ucb", "fn-ucb-less-comm"])
 @pytest.mark.parametrize(
     "settings",

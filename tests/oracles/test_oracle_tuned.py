@@ -34,3 +34,11 @@ CASES = [
 def test_same_choices_rounds_and_scores(case, monkeypatch):
     for seed in (0, 1):
         assert_same(plain(**BASE | case | {"seed": seed}), 1 + seed, monkeypatch, oracle_tuned.run)
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_a_network_that_has_seen_no_reward_keeps_its_parameters(seed, monkeypatch):
+    case = {"environment": "shuttle", "agents": 3, "horizon": 25, "trigger": "period", "period": 2}
+    config = plain(**{name: value for name, value in BASE.items() if name not in ("dim", "arms", "noise")} | case,
+                   seed=seed)  # fmt: skip
+    assert_same(config, 1, monkeypatch, oracle_tuned.run)
