@@ -122,7 +122,7 @@ class Config:
     federation: FederationName = "average"
     """How a round trains the shared network: average (networks that agents train on their own histories, as in the
     paper), or one network by sums over agents: gradients, gauss-newton, exact (gauss-newton from 16 observations on;
-    gradients with diagonal matrices)."""
+    gradients with diagonal matrices or more than 2048 parameters)."""
     training_sample: Natural | Literal["auto"] = "auto"
     """Largest number of observations of all agents together in one exchange of gradients or curvature; auto: 4 per
     network parameter, at least 4000; 0: all."""

@@ -32,6 +32,8 @@ DAMPING = 0.003
 EASE, TIGHTEN = 0.2, 2.0
 """Smallest factor of the damping after a step that reduced the loss; factor after the first one that did not, which
 doubles with each further one"""
+LARGEST_CURVATURE = 2048
+"""Most parameters of a network that federation=exact trains by curvature, whose messages grow with their square"""
 CONVERGED = 1e-3
 """A step that reduces the loss by a smaller share is the last one"""
 
@@ -64,8 +66,6 @@ class TrainingTask:
     """True where agents have trained, or train now, for this round"""
     has_full_matrices: bool
     """False where messages must not grow with the square of the parameters"""
-    is_first: bool
-    """True where the network has never been trained"""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,8 @@ class GaussNewton(NetworkTraining):
 
 
 class ExactFederation(NetworkTraining):
-    """Gauss-Newton steps from `least_observations` on; with diagonal matrices gradients, whose messages have p numbers.
+    """Gauss-Newton steps from `least_observations` on; gradients with diagonal matrices and for large networks, because
+    messages of gradients have p numbers.
 
     A first fit to fewer observations leads to a poor network, which later steps do not leave. J steps on gradients in
     the first rounds, instead, take fifty times more exchanges, and the networks that follow from them are no better.
@@ -198,7 +199,8 @@ class ExactFederation(NetworkTraining):
         self._gradients, self._newton = GradientSums(config), GaussNewton(config)
 
     def train(self, task: TrainingTask) -> Training:
-        rule = self._newton if task.has_full_matrices else self._gradients
+        is_small = task.has_full_matrices and task.theta.numel() <= LARGEST_CURVATURE
+        rule = self._newton if is_small else self._gradients
         return (yield from rule.train(task))
 
 

@@ -106,7 +106,6 @@ class BarrierServer:
             factor=sample.factor,
             has_trained=download.trained,
             has_full_matrices=not replica.estimate.inflated,
-            is_first=not replica.last_trained,
         )
         trained = TrainedNetwork(start)
         if has_signal or rule.trains_locally:
