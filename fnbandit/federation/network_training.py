@@ -36,6 +36,8 @@ LARGEST_CURVATURE = 2048
 """Most parameters of a network that federation=exact trains by curvature, whose messages grow with their square"""
 CONVERGED = 1e-3
 """A step that reduces the loss by a smaller share is the last one"""
+TYPICAL_STEPS = 5.5
+"""Gauss-Newton steps in a round, on average over runs of the built-in tasks"""
 
 
 class Ask(NamedTuple):
@@ -103,6 +105,10 @@ class NetworkTraining:
     def train(self, task: TrainingTask) -> Training:
         """Train from `task.theta`: yield the next exchange, receive its sums, return the new network."""
         raise NotImplementedError
+
+    def expect_exchanges(self, steps: float, has_full_matrices: bool, parameters: int) -> tuple[Content, float]:
+        """Return the content of the exchanges that `train` asks for, and about how many a training of J steps has."""
+        return "gradient", steps
 
     def state(self) -> State:
         """Return all that `load` needs to continue with the same bits after a round."""
@@ -183,6 +189,9 @@ class GaussNewton(NetworkTraining):
                 break
         return TrainedNetwork(theta, squares, steps + 1, Triangle(pack_triangle(curvature)), moments)
 
+    def expect_exchanges(self, steps: float, has_full_matrices: bool, parameters: int) -> tuple[Content, float]:
+        return "curvature", 1 + min(TYPICAL_STEPS, self._config.newton_steps)
+
 
 class ExactFederation(NetworkTraining):
     """Gauss-Newton steps from `least_observations` on; gradients with diagonal matrices and for large networks, because
@@ -199,9 +208,13 @@ class ExactFederation(NetworkTraining):
         self._gradients, self._newton = GradientSums(config), GaussNewton(config)
 
     def train(self, task: TrainingTask) -> Training:
-        is_small = task.has_full_matrices and task.theta.numel() <= LARGEST_CURVATURE
-        rule = self._newton if is_small else self._gradients
-        return (yield from rule.train(task))
+        return (yield from self._choose(task.has_full_matrices, task.theta.numel()).train(task))
+
+    def expect_exchanges(self, steps: float, has_full_matrices: bool, parameters: int) -> tuple[Content, float]:
+        return self._choose(has_full_matrices, parameters).expect_exchanges(steps, has_full_matrices, parameters)
+
+    def _choose(self, has_full_matrices: bool, parameters: int) -> NetworkTraining:
+        return self._newton if has_full_matrices and parameters <= LARGEST_CURVATURE else self._gradients
 
 
 class Averaging(NetworkTraining):
@@ -221,6 +234,9 @@ class Averaging(NetworkTraining):
                 totals = yield Ask(theta, "network")
             theta = self._rule(totals["theta"], theta)
         return TrainedNetwork(theta)
+
+    def expect_exchanges(self, steps: float, has_full_matrices: bool, parameters: int) -> tuple[Content, float]:
+        return "network", self._config.averagings - 1
 
     def state(self) -> State:
         return self._rule.state()

@@ -45,7 +45,7 @@ class Trigger:
         """Return the iteration of the next round; None where it is not known beforehand."""
         return None
 
-    def expect_gap(self, iteration: int, dimension: int) -> float:
+    def expect_gap(self, iteration: int, dimension: float) -> float:
         """Return the expected iterations between two rounds around an iteration, for features of some dimension d.
 
         A row adds about d / (N t) to log det V, so the measure of an agent's k rows is about k^2 d / (N t).
@@ -55,7 +55,7 @@ class Trigger:
             return known - iteration
         return math.sqrt(self.level / self._gain_of_row(iteration, dimension))
 
-    def _gain_of_row(self, iteration: int, dimension: int) -> float:
+    def _gain_of_row(self, iteration: int, dimension: float) -> float:
         return dimension / (self._config.agents * iteration)
 
     def most_rounds(self, information: float) -> int:
@@ -123,7 +123,7 @@ class Determinant(Trigger):
         horizon = self._config.horizon
         return min(horizon, int(information / self.level)) if information < horizon * self.level else horizon
 
-    def expect_gap(self, iteration: int, dimension: int) -> float:
+    def expect_gap(self, iteration: int, dimension: float) -> float:
         return self.level / self._gain_of_row(iteration, dimension)
 
     def measure(self, epoch: Epoch, counters: RoundCounters) -> Tensor:
@@ -177,7 +177,7 @@ class Budget(Trigger):
     def most_rounds(self, information: float) -> int:
         return min(self._config.horizon, self._config.round_budget)
 
-    def expect_gap(self, iteration: int, dimension: int) -> float:
+    def expect_gap(self, iteration: int, dimension: float) -> float:
         """Return 1 / (R s'(t)), as if rounds were spent on schedule."""
         return (1 + iteration) * math.log1p(self._config.horizon) / self._config.round_budget
 

@@ -10,7 +10,10 @@ from fnbandit.algorithms.federated import FederatedGroup
 from fnbandit.environments import make_environment
 from fnbandit.federation.server import BarrierServer
 
-TUNED = {"training_optimizer": "adam", "training_steps": "auto", "weight": "earned", "reward_unit": "rms"}
+TUNED = {
+    "training_optimizer": "adam", "training_steps": "auto", "training_cap": 40, "weight": "earned",
+    "reward_unit": "rms",
+}  # fmt: skip
 VARIANTS = [
     {},
     TUNED,
