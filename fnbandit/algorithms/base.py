@@ -14,7 +14,7 @@ from fnbandit.config import Config
 from fnbandit.core import Trace
 from fnbandit.environments import Environment, Stream
 from fnbandit.federation.replica import Replica
-from fnbandit.numerics.device import resolve_device
+from fnbandit.numerics.device import read_values, resolve_device
 from fnbandit.numerics.memory import Memory, precisions
 from fnbandit.numerics.randomness import BLOCK
 from fnbandit.numerics.state import State, add_prefix, remove_prefix
@@ -71,7 +71,7 @@ class AgentBatch:
 
     def _cut_trace(self, start: int, end: int, alpha: Tensor) -> Trace:
         """Return iterations start + 1 to end with their alpha; raise ValueError where a score in them was NaN."""
-        if self._has_nan:
+        if read_values(self._has_nan):
             raise ValueError(
                 f"statistics_dtype={self.config.statistics_dtype!r}: scores became NaN by iteration {end}: "
                 f"regularization={self.config.regularization!r} is too small for this precision, "
@@ -79,10 +79,10 @@ class AgentBatch:
             )
         part = slice(start, end)
         return Trace(
-            arms=self.arms[:, part].T.cpu().numpy(),
-            rewards=self.rewards[:, part].T.cpu().numpy(),
-            regret=self.regret[:, part].T.cpu().numpy(),
-            alpha=alpha.cpu().numpy().copy(),
+            arms=read_values(self.arms[:, part].T),
+            rewards=read_values(self.rewards[:, part].T),
+            regret=read_values(self.regret[:, part].T),
+            alpha=read_values(alpha).copy(),
         )
 
 

@@ -18,6 +18,7 @@ from fnbandit.environments import Environment
 from fnbandit.federation.channels import Chain
 from fnbandit.federation.messages import Contents
 from fnbandit.federation.replica import Replica
+from fnbandit.numerics.device import put_values, read_values
 from fnbandit.numerics.memory import Memory, precisions
 from fnbandit.numerics.state import State
 from fnbandit.numerics.tree import LEAF
@@ -140,9 +141,9 @@ class FederatedGroup(Group):
             for _ in range(min(self._looks, limit - start)):
                 self.step()
                 measures.append(self.measure())
-            fired = (torch.stack(measures) > trigger.level).any(1)
+            fired = read_values((torch.stack(measures) > trigger.level).any(1))
             if fired.any():
-                self.rewind(start + 1 + int(fired.int().argmax()))
+                self.rewind(start + 1 + int(fired.argmax()))
                 return True
         return False
 
@@ -195,7 +196,7 @@ class FederatedGroup(Group):
         if not self.replica.participation.is_partial:
             return None
         chosen = self.replica.participants(self.iteration)[self.agents.start : self.agents.stop]
-        return torch.from_numpy(chosen).to(self.like)
+        return put_values(chosen, self.device, self.dtype)
 
     def _carry(self, present: Tensor | None) -> None:
         """Let absent agents keep their rows for the next epoch."""

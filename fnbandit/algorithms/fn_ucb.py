@@ -25,6 +25,7 @@ from fnbandit.federation.replica import Networks, Replica
 from fnbandit.networks.features import TangentFeatures
 from fnbandit.networks.network import Network
 from fnbandit.networks.training import estimate_training_memory
+from fnbandit.numerics.device import read_scalars
 from fnbandit.numerics.memory import Memory, precisions
 
 POLICY_ALPHAS = 1000
@@ -164,7 +165,7 @@ class FNUCB(FederatedNetworkGroup):
         facts, tensors = super().policy_parts(index)
         lift = self.replica.lift
         assert isinstance(lift, TangentFeatures)
-        unit = float(self._unit[index, 0]) if isinstance(self._unit, Tensor) else self._unit
+        unit = read_scalars(self._unit[index, 0])[0] if isinstance(self._unit, Tensor) else self._unit
         facts |= {"network": lift.network.form, "unit": unit, "global_scale": self._global_scale * unit}
         tensors["features_at"] = lift.theta_0
         if not self.config.use_global:
@@ -174,7 +175,8 @@ class FNUCB(FederatedNetworkGroup):
             assert theta is not None and self.replica.inverses is not None
             facts["local_scale"] = self._local_scale * unit
             coming = range(self.iteration + 1, self.iteration + 2 + POLICY_ALPHAS)
-            alphas = torch.tensor([float(self.alpha(t)) for t in coming], dtype=torch.float64)
+            zero = self.alpha_history.new_zeros(())
+            alphas = torch.stack([zero + self.alpha(t) for t in coming])
             tensors |= {"theta": theta, "local": self.replica.inverses.parts, "alphas": alphas}
         return facts, tensors
 

@@ -13,6 +13,7 @@ from fnbandit.config.registry import build
 from fnbandit.covariance import Covariance, Lift
 from fnbandit.environments import Environment
 from fnbandit.federation.triggers import RoundCounters
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.memory import Memory, precisions
 from fnbandit.numerics.products import chunks
 from fnbandit.numerics.state import State
@@ -200,7 +201,7 @@ class DomainRatio(AlphaRule):
     def start(self, environment: Environment, lift: Lift, local: Covariance, agents: int, like: Tensor) -> None:
         self._lift = lift
         self._stride = stride(self._config, environment.arms)
-        domain = torch.from_numpy(environment.domain(self._config.domain_sample)).to(like)
+        domain = put_values(environment.domain(self._config.domain_sample), like.device, like.dtype)
         self._points = lift(domain[None])[0]
         """Features [points, p]"""
         self._variances = local.quadratic(self._points.expand(agents, -1, -1))

@@ -25,6 +25,7 @@ from fnbandit.covariance.gram import pack_triangle, symmetric
 from fnbandit.federation.aggregation import make_aggregation
 from fnbandit.networks.ragged import RAGGED_RULES
 from fnbandit.networks.training import WORSE, loss_factors, rates
+from fnbandit.numerics.device import read_scalars
 from fnbandit.numerics.state import State
 
 DAMPING = 0.003
@@ -140,14 +141,14 @@ class GradientSums(NetworkTraining):
         towards = task.initial if self._config.training_loss == "paper" else torch.zeros_like(task.theta)
         theta, gradient = task.theta.clone(), torch.empty_like(task.theta)
         direction = self._optimizer(gradient, task.steps)
-        first = squares = math.nan
+        losses: list[Tensor] = []
         for step, rate in enumerate(rates(self._config, task.steps, task.iteration)):
             totals = yield Ask(theta.clone(), "gradient")
-            squares = float(totals["squares"])
-            first = squares if step == 0 else first
+            losses.append(totals["squares"])
             gradient.copy_(totals["moments"]).mul_(-scale * task.factor).add_(theta - towards, alpha=decay)
             theta.add_(direction(step), alpha=rate)
-        is_sane = bool(torch.isfinite(theta).all()) and squares <= WORSE * max(first, task.observations / task.factor)
+        first, squares, largest = read_scalars(losses[0], losses[-1], theta.abs().amax())
+        is_sane = math.isfinite(largest) and squares <= WORSE * max(first, task.observations / task.factor)
         return TrainedNetwork(theta if is_sane else task.theta, squares, task.steps)
 
 
@@ -165,8 +166,9 @@ class GaussNewton(NetworkTraining):
         towards = task.initial.double() if self._config.training_loss == "paper" else 0.0
         theta = task.theta
         totals = yield Ask(theta, "curvature")
-        squares, curvature, moments = _receive(totals)
-        loss = _loss(theta, squares, weight, decay, towards)
+        curvature, moments = _receive(totals)
+        squares, distance = read_scalars(totals["squares"], _square_distance(theta, towards))
+        loss = _loss(squares, distance, weight, decay)
         steps, tighten = self._config.newton_steps, TIGHTEN
         for step in range(1, steps + 1):
             damped = weight * curvature
@@ -175,15 +177,20 @@ class GaussNewton(NetworkTraining):
             factor = torch.linalg.cholesky_ex(damped).L
             change = torch.cholesky_solve(right[:, None], factor)[:, 0]
             candidate = (theta.double() + change).to(theta)
-            found = _receive((yield Ask(candidate, "curvature")))
-            new = _loss(candidate, found[0], weight, decay, towards)
+            expected = 0.5 * (change * (mu * change + right)).sum()
+            totals = yield Ask(candidate, "curvature")
+            found = _receive(totals)
+            new_squares, distance, reduction = read_scalars(
+                totals["squares"], _square_distance(candidate, towards), expected
+            )
+            new = _loss(new_squares, distance, weight, decay)
             if not new < loss:
                 mu, tighten = mu * tighten, 2 * tighten
                 continue
-            gain = min(1.0, (loss - new) / (0.5 * float((change * (mu * change + right)).sum())))
+            gain = min(1.0, (loss - new) / reduction)
             mu, tighten = mu * max(EASE, 1 - (2 * gain - 1) ** 3), TIGHTEN
             is_converged = loss - new < CONVERGED * loss
-            theta, loss, (squares, curvature, moments) = candidate, new, found
+            theta, loss, squares, (curvature, moments) = candidate, new, new_squares, found
             if is_converged:
                 steps = step
                 break
@@ -245,13 +252,18 @@ class Averaging(NetworkTraining):
         self._rule.load(state)
 
 
-def _receive(totals: dict[str, Any]) -> tuple[float, Tensor, Tensor]:
-    """Return the sum of squared errors, A [p, p] and b [p] of an exchange, in double precision."""
+def _receive(totals: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Return A [p, p] and b [p] of an exchange, in double precision."""
     triangle, moments = totals["covariance"].values, totals["moments"].double()
-    return float(totals["squares"]), symmetric(triangle, len(moments)), moments
+    return symmetric(triangle, len(moments)), moments
 
 
-def _loss(theta: Tensor, squares: float, weight: float, decay: float, towards: Tensor | float) -> float:
+def _square_distance(theta: Tensor, towards: Tensor | float) -> Tensor:
+    """Return ||theta - towards||^2 in double precision."""
+    return (theta.double() - towards).square().sum()
+
+
+def _loss(squares: float, distance: float, weight: float, decay: float) -> float:
     """Return the loss that `networks.training.Task` defines; infinity where it is NaN."""
-    loss = 0.5 * weight * squares + 0.5 * decay * float((theta.double() - towards).square().sum())
+    loss = 0.5 * weight * squares + 0.5 * decay * distance
     return loss if math.isfinite(loss) else math.inf

@@ -19,6 +19,7 @@ from fnbandit.federation.network_training import TrainedNetwork, Training, Train
 from fnbandit.federation.quantities import average_quantities
 from fnbandit.federation.replica import Replica
 from fnbandit.federation.sampling import Sample
+from fnbandit.numerics.device import put_values, read_scalars, read_values
 from fnbandit.numerics.state import State, add_prefix, remove_prefix
 
 Uploads = Sequence[Upload]
@@ -88,14 +89,14 @@ class BarrierServer:
         assert replica.theta is not None and rule is not None
         has_signal = True
         if "squares" in totals:
-            root = math.sqrt(float(totals["squares"]) / sample.observations)
+            root = math.sqrt(read_scalars(totals["squares"])[0] / sample.observations)
             self._unit, has_signal = root or 1.0, root > 0
         # Agents that train their own networks convert units themselves. Reading a unit waits for the device.
         has_unit = replica.features is not None or not rule.trains_locally
-        change = float(replica.unit) / self._unit if has_unit else 1.0
+        change = read_scalars(replica.unit)[0] / self._unit if has_unit else 1.0
         keeps_unit = rule.trains_locally or not replica.last_trained
         start = replica.theta if keeps_unit else self._rescale(replica.theta, change)
-        download = replace(download, unit=replica.unit.new_tensor(self._unit))
+        download = replace(download, unit=torch.full_like(replica.unit, self._unit))
         task = TrainingTask(
             theta=start,
             initial=replica.initial,
@@ -143,7 +144,7 @@ class BarrierServer:
             download = replace(download, statistics=None, inverses=None, exchange=download.exchange + 1)
             totals = self._total(uploads)
             covariance, moments = totals["covariance"], totals["moments"]
-            self._trained = replace(trained, squares=float(totals["squares"]))
+            self._trained = replace(trained, squares=read_scalars(totals["squares"])[0])
         update = self._account.renew(covariance, sample.factor)
         moments = moments.to(replica.estimate.sum_of_moments) * sample.factor
         return replace(download, statistics=StatisticsUpdate(update, moments, is_new=True), theta=trained.theta)
@@ -158,7 +159,7 @@ class BarrierServer:
         replica, first, last = self.replica, sent[0], sent[-1]
         iteration, trigger = first[0].iteration, replica.trigger
         length = iteration - first[0].since
-        measure = torch.cat([upload.measure for upload in first]).cpu().numpy()
+        measure = read_values(torch.cat([upload.measure for upload in first]))
         is_known = trigger.next_round(first[0].since) is not None
         triggered = range(self._agents) if is_known else np.flatnonzero(measure > trigger.level).tolist()
         quantities = average_quantities(first, download, self._select)
@@ -206,7 +207,7 @@ class BarrierServer:
         """Return the participants' values among those of all agents, [N, ..]."""
         if not self.replica.participation.is_partial:
             return values
-        return values[torch.from_numpy(self._participants).to(values.device)]
+        return values[put_values(np.flatnonzero(self._participants), values.device)]
 
     def state(self) -> State:
         """Return all that `load` needs to continue with the same bits: the replica's state and the server's own."""

@@ -27,7 +27,7 @@ from fnbandit.runs import LocalRun
 from fnbandit.simulation.results import Segment
 from fnbandit.storage.files import STREAM_FILES
 from workflows.benchmarks.actors import actor_each, idle_memory
-from workflows.benchmarks.gpu import GPU_BENCHMARKS
+from workflows.benchmarks.gpu import GPU_BENCHMARKS, tabulate_plan
 from workflows.benchmarks.measures import Line, plain_config, seconds_per_iteration, segments_of
 from workflows.benchmarks.scale import (
     growth,
@@ -261,6 +261,8 @@ def run_benchmarks() -> None:
     """Run the benchmarks and print one table."""
     arguments = parse_arguments()
     benchmarks = GPU_BENCHMARKS if arguments.gpu else BENCHMARKS
+    if arguments.gpu and not arguments.names:
+        Console(width=150).print(tabulate_plan())
     if arguments.gpu and not torch.cuda.is_available():
         print("torch finds no GPU: nothing to measure")
         return
