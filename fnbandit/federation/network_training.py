@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.config.registry import resolve_part
+from fnbandit.config.registry import build, resolve_part
 from fnbandit.core import Content, Triangle
 from fnbandit.covariance.gram import pack_triangle, symmetric
-from fnbandit.federation.aggregation import make_aggregation
+from fnbandit.federation.aggregation import Aggregation, make_aggregation
 from fnbandit.networks.ragged import RAGGED_RULES
 from fnbandit.networks.training import WORSE, loss_factors, rates
 from fnbandit.numerics.state import State
@@ -41,6 +41,8 @@ class Ask(NamedTuple):
 
     theta: Tensor
     content: Content
+    place: int = 0
+    """Number, among the exchanges of this training so far, of the one whose sums it goes on from"""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class TrainedNetwork:
     """Sum over the sample of g g^T at theta, where it is known"""
     moments: Tensor | None = None
     """Sum over the sample of (y - f) g at theta, [p], where it is known"""
+    place: int = 0
+    """Number of the exchange that these sums come from"""
 
 
 Training = Generator[Ask, dict[str, Any], TrainedNetwork]
@@ -94,6 +98,8 @@ class NetworkTraining:
     """True where every agent trains a network of its own before it uploads"""
     is_linear = True
     """True where the server needs sums over agents only"""
+    gradient_rule: Aggregation | None = None
+    """Rule that combines the agents' mean gradients; None for their sum"""
     least_observations = 1
     """Smallest number of observations of all participants with which a network is trained"""
 
@@ -128,6 +134,7 @@ class GradientSums(NetworkTraining):
                 f"training_optimizer={config.training_optimizer!r}: federation={config.federation} accepts adam, gd"
             )
         self._optimizer = RAGGED_RULES[optimizer]
+        self.gradient_rule = build("aggregation", config.aggregation, config)
 
     def train(self, task: TrainingTask) -> Training:
         scale, decay = loss_factors(self._config, task.observations)
@@ -161,7 +168,7 @@ class GaussNewton(NetworkTraining):
         totals = yield Ask(theta, "curvature")
         squares, curvature, moments = _receive(totals)
         loss = _loss(theta, squares, weight, decay, towards)
-        steps, tighten = self._config.newton_steps, TIGHTEN
+        steps, tighten, place = self._config.newton_steps, TIGHTEN, 0
         for step in range(1, steps + 1):
             damped = weight * curvature
             damped.diagonal().add_(decay + mu)
@@ -169,7 +176,7 @@ class GaussNewton(NetworkTraining):
             factor = torch.linalg.cholesky_ex(damped).L
             change = torch.cholesky_solve(right[:, None], factor)[:, 0]
             candidate = (theta.double() + change).to(theta)
-            found = _receive((yield Ask(candidate, "curvature")))
+            found = _receive((yield Ask(candidate, "curvature", place)))
             new = _loss(candidate, found[0], weight, decay, towards)
             if not new < loss:
                 mu, tighten = mu * tighten, 2 * tighten
@@ -177,11 +184,11 @@ class GaussNewton(NetworkTraining):
             gain = min(1.0, (loss - new) / (0.5 * float((change * (mu * change + right)).sum())))
             mu, tighten = mu * max(EASE, 1 - (2 * gain - 1) ** 3), TIGHTEN
             is_converged = loss - new < CONVERGED * loss
-            theta, loss, (squares, curvature, moments) = candidate, new, found
+            theta, loss, place, (squares, curvature, moments) = candidate, new, step, found
             if is_converged:
                 steps = step
                 break
-        return TrainedNetwork(theta, squares, steps + 1, Triangle(pack_triangle(curvature)), moments)
+        return TrainedNetwork(theta, squares, steps + 1, Triangle(pack_triangle(curvature)), moments, place)
 
 
 class ExactFederation(NetworkTraining):
