@@ -13,6 +13,7 @@ from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
 from fnbandit.core import Trace
 from fnbandit.environments import Environment, Stream
+from fnbandit.federation.attacks import make_attack
 from fnbandit.federation.replica import Replica
 from fnbandit.numerics.device import read_values, resolve_device
 from fnbandit.numerics.memory import Memory, precisions
@@ -113,6 +114,10 @@ class Group(AgentBatch, ABC):
         """Number of rewards learned, minus those that decisions still wait for before the first one arrives"""
         self.ahead = 0
         """Difference between the iteration whose contexts are scored and the one that `scores` receives"""
+        self._attack = make_attack(config)
+        self._attack.check(environment.arms)
+        self._liars = slice(max(0, config.honest_agents - agents.start), None)
+        """The attackers among the agents"""
         self.stream = Stream(environment, agents, self.dtype, self.device)
         self.past = Stream(environment, agents, self.dtype, self.device) if self.delay else self.stream
         """The stream of the contexts whose rewards arrive"""
@@ -180,6 +185,9 @@ class Group(AgentBatch, ABC):
         means = self.stream.means(t)
         chosen = means[self.index, arms]
         rewards = chosen + self.stream.noise(t)
+        if self._liars.start < len(rewards):
+            liars = self._liars
+            rewards[liars] = self._attack.poison(rewards[liars], means[liars], arms[liars])
         self.arms[:, t - 1] = arms
         self.rewards[:, t - 1] = rewards
         self.regret[:, t - 1] = means.amax(dim=1) - chosen

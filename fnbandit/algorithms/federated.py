@@ -17,7 +17,7 @@ from fnbandit.covariance import Evaluation, Lift, matrices
 from fnbandit.environments import Environment
 from fnbandit.federation.channels import Chain
 from fnbandit.federation.messages import Contents
-from fnbandit.federation.replica import Replica
+from fnbandit.federation.replica import Replica, needs_claims
 from fnbandit.numerics.device import put_values, read_values
 from fnbandit.numerics.memory import Memory, precisions
 from fnbandit.numerics.state import State
@@ -77,7 +77,9 @@ class FederatedGroup(Group):
         # With more agents than a leaf has, the server keeps whole matrices from the start.
         shared = kind.shared(p, config.agents * config.horizon if config.agents <= LEAF else p)
         own = Memory(kind.epoch_numbers(p, config.horizon) * real, shared * real)
-        return super().memory(config, environment) + own
+        # W_i of all agents, of the present exchange, the best one before and its factors: at the server alone.
+        claims = Memory(0, 4 * config.agents * kind.numbers(p) * 8 if needs_claims(config) else 0)
+        return super().memory(config, environment) + own + claims
 
     def load(self, iteration: int, state: State) -> None:
         super().load(iteration, state)
@@ -122,10 +124,11 @@ class FederatedGroup(Group):
     # Alg. 1, lines 11-13
 
     def measure(self) -> Tensor:
-        """Return the trigger's measure of every agent, [n]; NaN where V_last is no longer updated."""
+        """Return the trigger's measure that every agent reports, [n]; NaN where V_last is no longer updated."""
         if not self.needs_global(self.iteration):
             return torch.full_like(self.rewards[:, 0], torch.nan)
-        return self.replica.trigger.measure(self.epoch, self.replica.counters(self.iteration))
+        measured = self.replica.trigger.measure(self.epoch, self.replica.counters(self.iteration))
+        return self.replica.report(self.agents, measured)
 
     def advance(self, limit: int) -> bool:
         """Run to iteration `limit`, or to the first trigger of any of these agents; return True where one fired."""

@@ -43,7 +43,8 @@ class FNUCB(FederatedNetworkGroup):
         """Unit of the bonuses, [n, 1]"""
         self._rule = make_alpha(config)
         self._last_global = math.inf if config.first_iteration_only else self._rule.last_global
-        if self.replica.estimate.always_needed or self.replica.trigger.measures:
+        parts = self.replica
+        if parts.estimate.always_needed or parts.trigger.measures or parts.needs_own_values:
             self._last_global = math.inf
         if config.use_local:
             self._start_local_bound(environment)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fnbandit.config.registry import KINDS, TRIGGERS, without_effect
+from typing import Any
+
+from fnbandit.config.registry import KINDS, TRIGGERS, link_names, without_effect
 
 
 def check_together(
@@ -30,6 +32,37 @@ def check_delay(algorithm: str, clock: str, delay: int) -> None:
         raise ValueError(f"feedback_delay={delay}: clock={clock!r} accepts 0")
     if delay and algorithm in ("fn-ucb-async", "fedlinucb"):
         raise ValueError(f"feedback_delay={delay}: algorithm={algorithm} accepts 0")
+
+
+def check_attack(settings: dict[str, Any]) -> None:
+    """Raise a one-line ValueError where an attack or a rule against it cannot be had with the other parts."""
+    attack, rule, algorithm = settings["attack"], settings["aggregation_statistics"], settings["algorithm"]
+    idle = without_effect(settings) if attack != "none" or rule != "sum" else {}
+    if rule != "sum" and "aggregation_statistics" not in idle:
+        choice = f"aggregation_statistics={rule!r}"
+        if algorithm == "fn-ucb":
+            raise ValueError(f"{choice}: algorithm=fn-ucb sends every inverse; fn-ucb-less-comm sends the server's")
+        rounded = [link for link in link_names(settings["messages"]) if link not in ("exact", "factored")]
+        if rounded and rule in KINDS["aggregation_statistics"]:
+            raise ValueError(f"{choice}: messages={rounded[0]} changes honest numbers; accepted: exact, factored")
+    if attack == "none" or "attack" in idle:
+        return
+    choice = f"attack={attack!r}"
+    if algorithm == "fn-ucb" and attack not in ("reward-flip", "promote", "flood"):
+        raise ValueError(f"{choice}: algorithm=fn-ucb sends every inverse; fn-ucb-less-comm accepts it")
+    if algorithm == "fedigw" and attack in ("overconfident", "anxious"):
+        raise ValueError(f"{choice}: algorithm=fedigw sends no statistics; expected an attack on networks")
+    if attack == "flood" and settings["trigger"] in ("always", "period", "geometric"):
+        raise ValueError(f"{choice}: trigger={settings['trigger']} has no reports; accepted: logdet, diagonal, budget")
+    if attack in ("alpha-zero", "alpha-one") and ("weight" in idle or settings["weight"] in ("ramp", "constant")):
+        raise ValueError(f"{choice}: no agent sends alpha; expected fn-ucb-less-comm with weight=earned or theory")
+
+
+def count_liars(settings: dict[str, Any]) -> int:
+    """Return the number of agents that lie, floor(byzantine_share N); 0 without an attack."""
+    if settings.get("attack", "none") == "none" or "attack" in without_effect(settings):
+        return 0
+    return int(settings["byzantine_share"] * settings["agents"] + 1e-9)
 
 
 def explain_idle(name: str, reason: str, form: str = "{}={}") -> str:

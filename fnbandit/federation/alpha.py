@@ -18,6 +18,9 @@ from fnbandit.numerics.memory import Memory, precisions
 from fnbandit.numerics.products import chunks
 from fnbandit.numerics.state import State
 
+HUGE = 1e9
+"""Errors that an attacker uploads"""
+
 
 class AlphaRule:
     """Base class, one object per group of agents; its defaults suit rules by which agents compute no alpha_i."""
@@ -69,6 +72,10 @@ class AlphaRule:
         `counters` are those of the round or, in a one-agent round, of that agent.
         """
         return alphas.min()
+
+    def argue_for(self, value: float, alphas: Tensor) -> Tensor:
+        """Return uploads, in place of honest ones [n, ..], that make `combine` return a value, 0 or 1, if they can."""
+        return torch.full_like(alphas, value)
 
     def memory(self, environment: Environment) -> Memory:
         """Return the bytes of an agent's state."""
@@ -153,6 +160,12 @@ class ErrorGatedRamp(AlphaRule):
         if counters is not None and counters.iteration > counters.last_round + 1:
             low, high = self.half, min(1.0, max(self.half, (counters.rounds + 1) / self.grown))
         return (self.margin * ratio.square()).clamp(min=low, max=high)
+
+    def argue_for(self, value: float, alphas: Tensor) -> Tensor:
+        """Return huge errors of the mean that alpha should not trust, and none of the other."""
+        errors = torch.zeros_like(alphas)
+        errors[:, 0 if value else 1] = HUGE
+        return errors
 
     def state(self) -> State:
         return {"errors": self._errors}

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.config.registry import resolve_part
+from fnbandit.config.registry import build, resolve_part
 from fnbandit.core import Content, Triangle
 from fnbandit.covariance.gram import pack_triangle, symmetric
-from fnbandit.federation.aggregation import make_aggregation
+from fnbandit.federation.aggregation import Aggregation, make_aggregation
 from fnbandit.networks.ragged import RAGGED_RULES
 from fnbandit.networks.training import WORSE, loss_factors, rates
 from fnbandit.numerics.device import read_scalars
@@ -46,6 +46,8 @@ class Ask(NamedTuple):
 
     theta: Tensor
     content: Content
+    place: int = 0
+    """Number, among the exchanges of this training so far, of the one whose sums it goes on from"""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class TrainedNetwork:
     """Sum over the sample of g g^T at theta, where it is known"""
     moments: Tensor | None = None
     """Sum over the sample of (y - f) g at theta, [p], where it is known"""
+    place: int = 0
+    """Number of the exchange that these sums come from"""
 
 
 Training = Generator[Ask, dict[str, Any], TrainedNetwork]
@@ -97,6 +101,8 @@ class NetworkTraining:
     """True where every agent trains a network of its own before it uploads"""
     is_linear = True
     """True where the server needs sums over agents only"""
+    gradient_rule: Aggregation | None = None
+    """Rule that combines the agents' mean gradients; None for their sum"""
     least_observations = 1
     """Smallest number of observations of all participants with which a network is trained"""
 
@@ -135,6 +141,7 @@ class GradientSums(NetworkTraining):
                 f"training_optimizer={config.training_optimizer!r}: federation={config.federation} accepts adam, gd"
             )
         self._optimizer = RAGGED_RULES[optimizer]
+        self.gradient_rule = build("aggregation", config.aggregation, config)
 
     def train(self, task: TrainingTask) -> Training:
         scale, decay = loss_factors(self._config, task.observations)
@@ -169,7 +176,7 @@ class GaussNewton(NetworkTraining):
         curvature, moments = _receive(totals)
         squares, distance = read_scalars(totals["squares"], _square_distance(theta, towards))
         loss = _loss(squares, distance, weight, decay)
-        steps, tighten = self._config.newton_steps, TIGHTEN
+        steps, tighten, place = self._config.newton_steps, TIGHTEN, 0
         for step in range(1, steps + 1):
             damped = weight * curvature
             damped.diagonal().add_(decay + mu)
@@ -178,7 +185,7 @@ class GaussNewton(NetworkTraining):
             change = torch.cholesky_solve(right[:, None], factor)[:, 0]
             candidate = (theta.double() + change).to(theta)
             expected = 0.5 * (change * (mu * change + right)).sum()
-            totals = yield Ask(candidate, "curvature")
+            totals = yield Ask(candidate, "curvature", place)
             found = _receive(totals)
             new_squares, distance, reduction = read_scalars(
                 totals["squares"], _square_distance(candidate, towards), expected
@@ -190,11 +197,11 @@ class GaussNewton(NetworkTraining):
             gain = min(1.0, (loss - new) / reduction)
             mu, tighten = mu * max(EASE, 1 - (2 * gain - 1) ** 3), TIGHTEN
             is_converged = loss - new < CONVERGED * loss
-            theta, loss, squares, (curvature, moments) = candidate, new, new_squares, found
+            theta, loss, squares, place, (curvature, moments) = candidate, new, new_squares, step, found
             if is_converged:
                 steps = step
                 break
-        return TrainedNetwork(theta, squares, steps + 1, Triangle(pack_triangle(curvature)), moments)
+        return TrainedNetwork(theta, squares, steps + 1, Triangle(pack_triangle(curvature)), moments, place)
 
     def expect_exchanges(self, steps: float, has_full_matrices: bool, parameters: int) -> tuple[Content, float]:
         return "curvature", 1 + min(TYPICAL_STEPS, self._config.newton_steps)

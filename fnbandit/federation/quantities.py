@@ -29,10 +29,11 @@ QUANTITIES = (
     Quantity("diverged"),
     Quantity("alpha"),
     Quantity("broadcast_alpha"),
+    Quantity("dropped_share", "dropped_share"),
 )
 """loss: mean squared error of the training; steps: its steps; diverged: share of agents whose training diverged, which
 return to their start; alpha: alpha_i, where agents compute it (Alg. 1, line 15); broadcast_alpha: the server's alpha
-(Alg. 2, line 4)
+(Alg. 2, line 4); dropped_share: share of agents whose uploads failed a check of the server
 """
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.covariance import Epoch
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,14 @@ class RoundCounters:
     """t_last"""
     rounds: int
     """Number of rounds so far"""
+
+
+class GainsToMeasure(Protocol):
+    """Gains of n agents that triggers measure: those of an epoch, or those that follow from W_new."""
+
+    def gain(self) -> Tensor: ...
+
+    def diagonal_gain(self) -> Tensor: ...
 
 
 class Trigger:
@@ -67,7 +75,7 @@ class Trigger:
             rounds, iteration = rounds + 1, self.next_round(iteration)
         return rounds
 
-    def measure(self, epoch: Epoch, counters: RoundCounters) -> Tensor:
+    def measure(self, epoch: GainsToMeasure, counters: RoundCounters) -> Tensor:
         """Return (t - t_last) * (log det V-bar - log det V_last) of every agent, [n] (Alg. 1, line 11)."""
         return (counters.iteration - counters.last_round) * epoch.gain()
 
@@ -107,7 +115,7 @@ class DiagonalLogDeterminant(LogDeterminant):
     def most_rounds(self, information: float) -> int:
         return self._config.horizon
 
-    def measure(self, epoch: Epoch, counters: RoundCounters) -> Tensor:
+    def measure(self, epoch: GainsToMeasure, counters: RoundCounters) -> Tensor:
         return (counters.iteration - counters.last_round) * epoch.diagonal_gain()
 
 
@@ -126,7 +134,7 @@ class Determinant(Trigger):
     def expect_gap(self, iteration: int, dimension: float) -> float:
         return self.level / self._gain_of_row(iteration, dimension)
 
-    def measure(self, epoch: Epoch, counters: RoundCounters) -> Tensor:
+    def measure(self, epoch: GainsToMeasure, counters: RoundCounters) -> Tensor:
         return epoch.gain()
 
 
@@ -181,7 +189,7 @@ class Budget(Trigger):
         """Return 1 / (R s'(t)), as if rounds were spent on schedule."""
         return (1 + iteration) * math.log1p(self._config.horizon) / self._config.round_budget
 
-    def measure(self, epoch: Epoch, counters: RoundCounters) -> Tensor:
+    def measure(self, epoch: GainsToMeasure, counters: RoundCounters) -> Tensor:
         spent = counters.rounds / self._config.round_budget
         schedule = math.log1p(counters.iteration) / math.log1p(self._config.horizon)
         return (10.0 ** (8 * (schedule - spent)) if spent < 1 else 0.0) * epoch.gain()

@@ -11,19 +11,12 @@ from fnbandit.config.registry import ALGORITHMS
 from fnbandit.numerics.device import put_values, read_scalars, read_values
 from workflows.benchmarks.stand_in import WrongDeviceError, count_device_work, device_stand_in
 
-<<<<<<< HEAD
-TUNED = {
-    "training_optimizer": "adam", "training_steps": "auto", "training_cap": 40, "weight": "earned",
-    "reward_unit": "rms",
-}  # fmt: skip
-=======
 SMALL = {"agents": 3, "horizon": 7, "dim": 4, "width": 4, "ramp": 3, "training_steps": 2, "trigger": "period",
          "period": 3}  # fmt: skip
 TUNED = {"training_optimizer": "adam", "training_steps": "auto", "training_cap": 2, "weight": "earned",
          "reward_unit": "rms", "training_subsample": 0.5}  # fmt: skip
 CLOCK = {"clock": "lognormal", "jitter": 0.5, "availability": 0.8}
 EXACT = {"algorithm": "fn-exact", "federation": "exact", "horizon": 13, "period": 6, "newton_steps": 2}
->>>>>>> 2a84e91db1c75e9714e38799b138a7223b0c2464
 VARIANTS = [
     *({"algorithm": name} for name in ALGORITHMS),
     TUNED,
