@@ -7,8 +7,8 @@
                                       process
 
 p counts the parameters of the network, q the features of a row (`FNExact`: q = p, `FNLinear`: q = m + 1), s the
-observations that n agents of a process evaluate in an exchange. `federation.sampling` limits s, so that it grows
-neither with N nor with t.
+observations that n agents of a process evaluate in an exchange. `federation.sampling` limits them, so that they grow
+neither with t nor, up to one observation an agent, with N.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def work_of_training(config: Config, dim: int, features: int | None, n: int, t: 
     p, q = network.parameter_count, features or 0
     local = Work(single=training.steps * n * t * network.flops)
     work = local * count_training_passes(config, t, k) if training.is_local else Work()
-    s = min(config.agents * t, sample_limit(config, p)) * n / config.agents
+    s = n * min(t, math.ceil(sample_limit(config, p) / config.agents))
     gradient = Work(single=s * network.flops)
     for content, number in training.contents:
         if content == "network":

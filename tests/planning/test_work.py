@@ -7,11 +7,20 @@ import pytest
 from helpers import communicate, make_group, plain, settle
 
 from actors.transport import to_arrays
+from fnbandit import simulate
 from fnbandit.environments import make_environment
 from fnbandit.federation.server import BarrierServer
 from fnbandit.planning.arithmetic import Rates, Work
 from fnbandit.planning.training import steps_of_training
-from fnbandit.planning.work import asynchronous_work, iteration_work, message_bytes, round_work, server_work
+from fnbandit.planning.work import (
+    asynchronous_work,
+    iteration_work,
+    message_bytes,
+    round_work,
+    server_exchange_work,
+    server_work,
+    subtree_bytes,
+)
 
 P = 241
 FOR_THE_RECORD = (
@@ -146,3 +155,29 @@ def test_messages_of_a_part_of_the_agents(diagonal, agents, n, length):
     sent = vars(to_arrays(settle(group, length)))
     size = sum(part.nbytes for name in ("covariance", "moments", "theta", "inverse") for part in sent[name])
     assert size == message_bytes(config, dim=4, n=n, k=length)[0]
+
+
+def test_sums_of_an_exchange_are_what_travels(monkeypatch):
+    sent = []
+
+    def record(server, uploads, exchange=BarrierServer.exchange):
+        sent.extend(upload for upload in uploads if upload.content == "curvature")
+        return exchange(server, uploads)
+
+    monkeypatch.setattr(BarrierServer, "exchange", record)
+    exact = {"algorithm": "fn-exact", "federation": "gauss-newton", "training_steps": 5, "newton_steps": 2}
+    config = plain(agents=24, horizon=3, trigger="always", dim=4, width=4, **exact)
+    simulate(config)
+    # 4 inputs and a bias to 4 units, 5 weights of the output.
+    assert len(sent) >= 3
+    for upload in sent:
+        parts = [*upload.covariance, *upload.moments, *upload.squares]
+        assert len(parts) == 3 and sum(part.nbytes for part in parts) == subtree_bytes(25)
+
+
+def test_the_servers_part_of_an_exchange_by_hand():
+    # A triangle in double precision, a gradient in single, a number.
+    assert subtree_bytes(P) == 8 * (P * (P + 1) // 2) + 4 * P + 8
+    work = server_exchange_work(P, subtrees=1954)
+    assert work == Work(double=P**3 / 3, traffic=3 * 1954 * subtree_bytes(P))
+    assert work.seconds(Rates(37e9, 85e9, 15e9)) < 0.1

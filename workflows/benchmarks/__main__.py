@@ -30,6 +30,8 @@ from workflows.benchmarks.actors import actor_each, idle_memory
 from workflows.benchmarks.gpu import GPU_BENCHMARKS, tabulate_plan
 from workflows.benchmarks.measures import Line, plain_config, seconds_per_iteration, segments_of
 from workflows.benchmarks.scale import (
+    exact_prediction,
+    exact_run,
     growth,
     in_epoch,
     not_waiting,
@@ -237,8 +239,11 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "ten-thousand-agents": lambda: peak_memory(10_000, 200, diagonal=True, limit=4),
     "ten-thousand-full": lambda: peak_memory(10_000, 200, diagonal=False, limit=8),
     "hundred-thousand-agents": lambda: peak_memory(100_000, 50, diagonal=True, limit=8),
+    "ten-thousand-exact": lambda: exact_run(10_000, 500, "fn-exact", limit=8, seconds=300),
+    "hundred-thousand-exact": lambda: exact_run(100_000, 100, "fn-linear", limit=8),
     "servers-part": servers_part,
     "prediction": prediction,
+    "exact-prediction": exact_prediction,
     "sweep": sweep_against_local,
     "two-hundred-runs": two_hundred_runs,
     "first-iteration-local": first_iteration_local,

@@ -55,15 +55,15 @@ def seconds_per_iteration(segments: Iterable[Segment], first: int, last: int) ->
 
 
 def in_a_process(settings: dict[str, Any]) -> tuple[float, float]:
-    """Return seconds and peak bytes of a simulation in its own process.
+    """Return processor seconds and peak bytes of a simulation in its own process.
 
     Linux only: reads /proc, because getrusage includes the parent's peak.
     """
     code = (
         "import json, pathlib, re, sys, time\nfrom fnbandit import Config, simulate\n"
-        "began = time.perf_counter()\nsimulate(Config(**json.loads(sys.argv[1])))\n"
+        "began = time.process_time()\nsimulate(Config(**json.loads(sys.argv[1])))\n"
         "peak = re.search(r'VmHWM:\\s+(\\d+) kB', pathlib.Path('/proc/self/status').read_text())[1]\n"
-        "print(json.dumps([time.perf_counter() - began, 1024 * int(peak)]))"
+        "print(json.dumps([time.process_time() - began, 1024 * int(peak)]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, json.dumps(PLAIN_SETTINGS | settings)], capture_output=True, text=True, check=True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +13,7 @@ from fnbandit.core import Advance, Download, Upload
 from fnbandit.environments import make_environment
 from fnbandit.federation.server import BarrierServer
 from fnbandit.numerics.device import one_thread
-from fnbandit.planning.duration import measure_rates, process_seconds
+from fnbandit.planning.duration import group_seconds, measure_rates, process_seconds
 from fnbandit.planning.work import ideal_seconds, iteration_work
 from fnbandit.simulation.clock import make_clock
 from fnbandit.simulation.loop import Simulation
@@ -109,6 +111,21 @@ def prediction(agents: int = 10_000, reference: int = 1000, horizon: int = 40) -
     return Line(name, ratio, "0.67 to 1.5", 1 / 1.5 <= ratio <= 1.5, note)
 
 
+def exact_prediction(agents: int = 10_000, reference: int = 1000, horizon: int = 100) -> Line:
+    """Divide the time of a run with exact federation by its prediction from fewer agents, as `prediction` does."""
+    over, machine = [], measure_rates(8)
+    for count in (reference, agents):
+        config = Config.preset("exact", environment="cosine", agents=count, horizon=horizon, threshold=5.0)
+        seconds = sum(segment.seconds for segment in segments_of(config))
+        over.append((seconds, group_seconds(config, make_environment(config), count, machine)))
+    (few, few_modelled), (many, many_modelled) = over
+    predicted = many_modelled * few / few_modelled
+    ratio = many / predicted
+    note = f"{many:.1f} s, {predicted:.1f} s predicted: {few / few_modelled:.2g} times the model; T={horizon}"
+    name = f"exact federation, N={agents:,} over the prediction from N={reference:,}"
+    return Line(name, ratio, "0.77 to 1.3", 1 / 1.3 <= ratio <= 1.3, note)
+
+
 NOT_WAITING = Config.preset(
     "tuned", environment="cosine", algorithm="fn-ucb-async", agents=64, horizon=300, clock="lognormal"
 )
@@ -153,6 +170,16 @@ def thousand_agents() -> Line:
     ratio = peak / (8 * 1000 * 241**2)
     note = f"{seconds:.0f} s, {peak / 1e9:.2f} GB"
     return Line("N=1000, T=1000, full: peak memory over 8 N p^2", ratio, "at most 3", ratio <= 3, note)
+
+
+def exact_run(agents: int, horizon: int, algorithm: str, limit: float, seconds: float = math.inf) -> Line:
+    """Measure the peak GB of a simulation with exact federation in its own process, and its seconds (cosine, D = 5)."""
+    config = Config.preset("exact", environment="cosine", agents=agents, horizon=horizon, threshold=5.0,
+                           algorithm=algorithm)  # fmt: skip
+    took, peak = in_a_process(dataclasses.asdict(config))
+    target = f"under {limit:g}" + (f", {seconds:g} s" if seconds < math.inf else "")
+    name = f"exact federation, {algorithm}, N={agents:,}, T={horizon}: peak GB"
+    return Line(name, peak / 1e9, target, peak < limit * 1e9 and took < seconds, f"{took:.0f} s of a core")
 
 
 def peak_memory(agents: int, horizon: int, diagonal: bool, limit: float) -> Line:
