@@ -33,11 +33,13 @@ from fnbandit.config.registry import build, resolve_part
 from fnbandit.environments import Environment, make_environment
 from fnbandit.numerics.device import one_thread
 from fnbandit.planning.arithmetic import Rates, Work
-from fnbandit.planning.training import count_training_passes, expect_training, steps_of_training
+from fnbandit.planning.training import count_training_passes, expect_training, steps_of_training, work_of_sums
 from fnbandit.planning.work import asynchronous_work, iteration_work, learners_work, round_work, work_on_features
 
 OVER_IDEAL = 3.5
 """Ratio of the time to the least time of the work; `make bench` measures 2 to 4"""
+OVER_IDEAL_SUMS = 1.4
+"""The same ratio for the exchanges of sums, which are products of large matrices"""
 TRAINING_STEP = 130e-6
 """Seconds of a training step of all agents that train together, without arithmetic"""
 TRAINING_EXCHANGE = 1e-3
@@ -50,6 +52,8 @@ OWN_GAP = 1.4
 """Ratio of the gap of an agent with a network that does not wait to that of agents whose first one triggers for all"""
 LEARNED_SHARE = 0.018
 """Dimensions that matter in the features of a trained network, as a share of all, over the root of the observations"""
+SMALL_CALLS = 2000
+"""Calls whose time is measured"""
 TYPICAL = Rates(double=3e10, single=6e10, stream=1e10)
 """Rates of a typical core, to compare runs and layouts"""
 
@@ -87,7 +91,9 @@ def measure_rates(repeats: int = 2) -> Rates:
         source = torch.randn(10_000_000)
         target = torch.empty_like(source)
         copy = min(process_seconds(lambda: target.copy_(source)) for _ in range(repeats + 1))
-    return Rates(double=products[0], single=products[1], stream=2 * source.nbytes / copy)
+        little = torch.zeros(100)
+        call = min(process_seconds(lambda: [little.add_(1.0) for _ in range(SMALL_CALLS)]) for _ in range(repeats + 1))
+    return Rates(double=products[0], single=products[1], stream=2 * source.nbytes / copy, call=call / SMALL_CALLS)
 
 
 def process_seconds(action: Callable[[], Any]) -> float:
@@ -164,13 +170,17 @@ def _iteration_seconds(config: Config, environment: Environment, n: int, t: int,
     rounds, steps, exchanges = _calls(config, traits, gap)
     calls = steps * overhead.step + rounds * overhead.round + exchanges * overhead.exchange + n * AGENT
     calls += _calls_of_training(config, environment, t, gap, rounds)
-    return OVER_IDEAL * _work(config, environment, n, t, gap).seconds(rates) + calls
+    seconds = OVER_IDEAL * _work(config, environment, n, t, gap).seconds(rates)
+    if traits.schedule == "barrier" and _trains_in_rounds(traits, config):
+        sums = work_of_sums(config, environment.dim, count_features(config, environment), n, t, gap)
+        seconds += OVER_IDEAL_SUMS * sums.seconds(rates) / gap
+    return seconds + calls * rates.call / TYPICAL.call
 
 
 def _calls_of_training(config: Config, environment: Environment, t: int, gap: int, rounds: float) -> float:
     """Return the seconds of the calls of an iteration's share of training."""
     traits = traits_of(config)
-    if not traits.has_network or not (trains_in_rounds(traits, config) or not traits.communicates):
+    if not traits.has_network or not (_trains_in_rounds(traits, config) or not traits.communicates):
         return 0.0
     if traits.schedule != "barrier":
         return (rounds if traits.communicates else 1.0) * steps_of_training(config, t, gap) * TRAINING_STEP
@@ -180,7 +190,7 @@ def _calls_of_training(config: Config, environment: Environment, t: int, gap: in
     return rounds * (steps * TRAINING_STEP + training.exchanges * TRAINING_EXCHANGE)
 
 
-def trains_in_rounds(traits: Traits, config: Config) -> bool:
+def _trains_in_rounds(traits: Traits, config: Config) -> bool:
     """Return True where rounds train networks: FN-UCB without UCB^b has none."""
     return traits.communicates and traits.has_network and (config.use_local or not traits.uses_alpha)
 

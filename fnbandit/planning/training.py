@@ -101,25 +101,29 @@ def count_training_passes(config: Config, t: int, k: int) -> float:
     return 1 + config.training_subsample if k > 1 and t <= MATURE * k else 1.0
 
 
-def work_of_training(config: Config, dim: int, features: int | None, n: int, t: int, k: int) -> Work:
-    """Return the work of training in a round of n agents in a process, on average over rounds that train and others."""
+def work_of_training(config: Config, dim: int, n: int, t: int, k: int) -> Work:
+    """Return the work by which n agents train networks of their own in a round, on average over all rounds."""
+    training = expect_training(config, dim, None, t, k)
+    passes = count_training_passes(config, t, k) if training.is_local else 0.0
+    passes += sum(number for content, number in training.contents if content == "network")
+    return Work(single=training.share * passes * training.steps * n * t * Network(config, dim).flops)
+
+
+def work_of_sums(config: Config, dim: int, features: int | None, n: int, t: int, k: int) -> Work:
+    """Return the work of n agents for the exchanges of sums in a round, with the server's, on average over rounds."""
     training = expect_training(config, dim, features, t, k)
     network = Network(config, dim)
-    p, q = network.parameter_count, features or 0
-    local = Work(single=training.steps * n * t * network.flops)
-    work = local * count_training_passes(config, t, k) if training.is_local else Work()
+    p, q, work = network.parameter_count, features or 0, Work()
     s = n * min(t, math.ceil(sample_limit(config, p) / config.agents))
     gradient = Work(single=s * network.flops)
     for content, number in training.contents:
-        if content == "network":
-            work += local * number
-        elif content == "gradient":
+        if content == "gradient":
             work += gradient * number
         elif content == "curvature":
             # Rows are written and read, and the matrix is packed, unpacked, damped and factored.
             sums = Work(double=2 * s * p * p + p**3 / 3, traffic=8 * (2 * s * p + 8 * p * p))
             work += (gradient + sums) * number
-        else:
+        elif content == "statistics":
             work += Work(double=2 * s * q * q, traffic=8 * (2 * s * q + 8 * q * q)) * number
     if features is not None and has_full_matrices(config):
         work += Work(double=q**3)

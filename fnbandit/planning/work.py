@@ -95,7 +95,7 @@ def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
     p, rows = Network(config, dim).parameter_count, config.agents * k
     work = Work()
     if config.use_local:
-        work += work_of_training(config, dim, None, n, t, k)
+        work += work_of_training(config, dim, n, t, k)
     if config.diagonal:
         return work + Work(double=10 * n * p, traffic=8 * 4 * n * p)
     q = effective_rank(config.agents * (t - k), p)
@@ -115,10 +115,10 @@ def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
 def work_on_features(config: Config, arms: int, dim: int, features: int, n: int, t: int, k: int) -> Work:
     """Return the work of an iteration of n agents whose W is on features of the network that rounds train.
 
-    It contains the share of a round that ends an epoch of k iterations.
+    It contains the iteration's share of a round that ends an epoch of k iterations, but for the exchanges of sums.
     """
     x, q = n * arms, features
-    training = work_of_training(config, dim, q, n, t, k)
+    training = work_of_training(config, dim, n, t, k)
     if not has_full_matrices(config):
         return Work(double=10 * x * q, traffic=8 * 4 * x * q) + training * (1 / k)
     absorbed = effective_rank(config.agents * (t - k), q)

@@ -8,7 +8,7 @@ from helpers import plain
 from fnbandit import Config, simulate
 from fnbandit.environments import make_environment
 from fnbandit.planning.messages import expect_messages
-from fnbandit.planning.training import expect_training, share_of_trainings, work_of_training
+from fnbandit.planning.training import expect_training, share_of_trainings, work_of_sums, work_of_training
 
 P, FLOPS = 241, 4 * 11 * 20 + 6 * 21
 """10 inputs and a bias to 20 units, 21 weights of the output: parameters, and operations of a gradient"""
@@ -53,16 +53,20 @@ def test_exchanges_by_hand(settings, features, contents):
 
 def test_the_work_of_a_sample_by_hand():
     # 4 agents of 10 evaluate 4 in 10 of 4000 observations at most, in each of 5 exchanges of every fourth round.
-    work = work_of_training(exact(), 10, P, n=4, t=1000, k=5)
+    work = work_of_sums(exact(), 10, P, n=4, t=1000, k=5)
     assert work.single == pytest.approx(0.25 * 5 * 1600 * FLOPS)
     assert work.double == pytest.approx(0.25 * (5 * (2 * 1600 * P * P + P**3 / 3) + P**3))
     # With more agents than the limit, those that are not drawn compute an observation that does not count.
-    assert work_of_training(exact(agents=10_000), 10, P, n=1600, t=1000, k=5) == work
-    last_layer = work_of_training(exact(), 10, 21, n=4, t=1000, k=5)
+    assert work_of_sums(exact(agents=10_000), 10, P, n=1600, t=1000, k=5) == work
+    last_layer = work_of_sums(exact(), 10, 21, n=4, t=1000, k=5)
     more = 2 * 1600 * 21 * 21 + 21**3 - P**3
     assert last_layer.double - work.double == pytest.approx(0.25 * more)
-    gradients = work_of_training(exact(diagonal=True), 10, P, n=4, t=1000, k=5)
+    gradients = work_of_sums(exact(diagonal=True), 10, P, n=4, t=1000, k=5)
     assert gradients.single == pytest.approx(0.25 * 20 * 1600 * FLOPS)
+    assert work_of_training(exact(), 10, n=4, t=1000, k=5).single == 0
+    # Averaging three times: 20 steps on all of an agent's history each time.
+    averaged = work_of_training(exact(federation="average", averagings=3), 10, n=4, t=1000, k=5)
+    assert averaged.single == pytest.approx(0.25 * 3 * 20 * 4 * 1000 * FLOPS)
 
 
 def test_bytes_of_a_round_are_those_of_the_ledger():
