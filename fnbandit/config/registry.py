@@ -99,7 +99,8 @@ ALGORITHMS = {
     ),
     "pooled-neural-ucb": Part(
         "fnbandit.algorithms.neural:PooledNeuralUCB", "pooled Neural UCB",
-        "Neural UCB on the raw data of all agents: an upper bound for federation", NEURAL_FIELDS,
+        "Neural UCB on the raw data of all agents, whose traffic is not counted: an upper bound for federation",
+        NEURAL_FIELDS,
     ),
     "fedigw": Part(
         "fnbandit.algorithms.fedigw:FedIGW", "FedIGW",

@@ -66,7 +66,8 @@ def load_table(data: bytes, name: str, label: str, domain_column: str | None = N
     count = names.count(label)
     if count != 1:
         fault = f"{name} has {count} such columns" if count else f"{name} has no such column"
-        raise ValueError(f"label={label!r}: {fault}; it has {', '.join(map(repr, names))}")
+        hint = " (separated by semicolons? expected commas)" if len(names) == 1 and ";" in names[0] else ""
+        raise ValueError(f"label={label!r}: {fault}; it has {', '.join(map(repr, names))}{hint}")
     classes = class_numbers(table[label], name, label)
     columns = [column for column in names if column not in (label, domain_column)]
     if not columns:

@@ -21,8 +21,9 @@ rounds.parquet, a row per round, or per exchange of one agent where agents do no
                                       checks
     time, computing, waiting, sending, away    simulated seconds of the round, and their uses; null without a clock
 
-summary.json: status, config, iterations, the final mean regret per agent and its standard error over agents (with an
-    attack: over honest_agents, the agents that do not lie), rounds,
+summary.json: status ("running" also after a SIGKILL; `fnbandit ls`, `show` and `report` say stopped), config,
+    iterations, the final mean regret per agent and its standard error over agents (with an attack: over honest_agents,
+    the agents that do not lie), rounds,
     sums of the costs, seconds of wall time, with a clock simulated_seconds and their uses; versions, machine, layout.
 table.csv of a study, a row per curve: the fields that differ, seeds, regret, regret_error with its sample in
     error_over, means of rounds, bytes and seconds.

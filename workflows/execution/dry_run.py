@@ -136,6 +136,9 @@ def plan_lines(study: StudyPlan) -> list[str]:
         f"memory   about {readable(whole)}{of}: {actors} x ({each}) + {agents} x {readable(needs.per_agent)}",
         f"layout   {layout}",
     ]
+    if len(study.points) == 1 and len(layout.parts) == 1 and run_seconds(point.config) < RAY_SECONDS:
+        start = duration(RAY_SECONDS)
+        return [*lines, f"layout   Ray takes about {start} to start: --engine local takes less, with the same bits"]
     return [*lines, *_price(point.config, environment, layout)]
 
 

@@ -64,7 +64,13 @@ def test_one_actor_per_agent_says_what_it_costs():
     assert lines[1].startswith("layout   8 actors x 1 agent,")
     assert "8 actors take about" in lines[2] and "agents_per_actor=auto about" in lines[2]
     for agents_per_actor in ("auto", 8):
-        assert len(plan_lines(study(CONFIG, agents_per_actor=agents_per_actor))) == 2
+        assert len(plan_lines(study(CONFIG.replace(horizon=2000), agents_per_actor=agents_per_actor))) == 2
+
+
+def test_a_small_run_says_that_ray_takes_longer_to_start():
+    line = "layout   Ray takes about 4 s to start: --engine local takes less, with the same bits"
+    assert plan_lines(study(CONFIG))[2:] == [line]
+    assert len(plan_lines(study(CONFIG, CONFIG.replace(seed=1)))) == 2, "all runs share one start"
 
 
 def test_an_estimate_is_start_run_tracking_and_figures():
