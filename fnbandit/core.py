@@ -203,6 +203,8 @@ class Upload:
     """alpha_i [n], or [n, r] where it consists of r numbers"""
     inverse: Values | None = None
     """V_local^-1: its downdate rows [n, k, p], or the change of its diagonal [n, p]"""
+    own: Values | None = None
+    """S_i, c_i, number of observations and sum of squared targets of agents whose server finds clusters, [n, q]"""
     squares: Values | None = None
     """Sum of squares, [n, 1]: of all rewards in the first exchange, of the errors of theta on the sample later"""
     trained: bool = False
@@ -244,6 +246,16 @@ class StatisticsUpdate:
 
 
 @dataclass(frozen=True)
+class Clusters:
+    """The cluster of every agent, and the sums of all members of each."""
+
+    member: Tensor
+    """Number of the cluster of every agent, [N]"""
+    sums: Tensor
+    """Sums of the members' `Upload.own`, [clusters, q]"""
+
+
+@dataclass(frozen=True)
 class StatisticsVersion:
     """The version of the global statistics that one agent downloads; replicas hold the matrices of every version."""
 
@@ -273,6 +285,8 @@ class Download:
     """The change of the local inverses, in the form that `LocalInverses.apply` takes"""
     unit: Tensor | None = None
     """Unit of the rewards that theta predicts from now on; None where it does not change"""
+    clusters: Clusters | None = None
+    """Clusters of agents with the sums of their members, where agents have sent their own"""
     trained: bool = False
     """True where agents have trained for this round"""
     is_last: bool = True

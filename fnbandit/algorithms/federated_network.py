@@ -76,7 +76,8 @@ class FederatedNetworkGroup(FederatedGroup):
                 self._loss = self._diverged = self.theta.new_zeros(len(present))
                 return
         start = starts[start_from].expand_as(self.theta)[who]
-        x, y = self._inputs[who, :, :t], self.rewards[who, :t].to(self.network_dtype)
+        newest = slice(t - self.replica.forgetting.count(t), t)
+        x, y = self._inputs[who, :, newest], self.rewards[who, newest].to(self.network_dtype)
         unit = self.theta.new_ones(())
         shared_unit = self.replica.unit.to(unit)
         if self.config.reward_unit == "rms":
@@ -106,7 +107,8 @@ class FederatedNetworkGroup(FederatedGroup):
             upload = replace(upload, theta=self.theta, trained=self._has_trained)
         if not self.replica.sends_squares(self.iteration):
             return upload
-        squares = self.rewards[:, : self.iteration].square().sum(1, keepdim=True)
+        count = self.replica.forgetting.count(self.iteration)
+        squares = self.rewards[:, self.iteration - count : self.iteration].square().sum(1, keepdim=True)
         return replace(upload, squares=squares if self.present is None else mask_absent(squares, self.present))
 
     def report(self) -> dict[str, Tensor]:
@@ -137,6 +139,11 @@ class FederatedNetworkGroup(FederatedGroup):
         replica, t, n = self.replica, self.iteration, len(self.agents)
         assert replica.theta is not None and replica.training_unit is not None
         index, mask = replica.sample(t).select(self.agents, self.device)
+        count = replica.forgetting.count(t)
+        weights = replica.forgetting.weights(count, self.like)
+        if weights is not None:
+            weights = weights.expand(n, -1) if index is None else weights[index - (t - count)]
+            mask = weights if mask is None else weights * mask
         x, y = self._inputs[:, :, :t], self.rewards[:, :t] / replica.training_unit
         if index is not None:
             x, y = x.gather(2, index[:, None].expand(-1, x.shape[1], -1)), y.gather(1, index)
@@ -146,7 +153,8 @@ class FederatedNetworkGroup(FederatedGroup):
             rows, center = replica.features.at(replica.theta, inputs), replica.features.center_of(replica.theta)
             errors = y - multiply(center.expand(n, 1, -1), rows.mT)[:, 0]
             if mask is not None:
-                rows, errors = rows * mask[:, :, None], errors * mask
+                root = mask if weights is None else mask.sqrt()
+                rows, errors = rows * root[:, :, None], errors * root
             moments, squares = multiply(errors[:, None], rows)[:, 0], errors.square().sum(1, keepdim=True)
             update = matrices(self.config).as_update(rows)
             return replace(upload, covariance=update, moments=moments, squares=squares)
@@ -157,7 +165,9 @@ class FederatedNetworkGroup(FederatedGroup):
             return upload
         theta, inputs = replica.theta.to(self.dtype), x[:, : self._network.inputs_dim].to(self.dtype)
         rows = self._network.tangent_features(theta, inputs) * self._network.output_scale
-        return replace(upload, covariance=rows if mask is None else rows * mask[:, :, None])
+        if mask is not None:
+            rows = rows * (mask if weights is None else mask.sqrt())[:, :, None]
+        return replace(upload, covariance=rows)
 
 
 def root_mean_square(rewards: Tensor) -> Tensor:

@@ -10,16 +10,19 @@ from torch import Tensor
 
 from fnbandit.algorithms.base import Scored
 from fnbandit.algorithms.bounds import global_bound
+from fnbandit.algorithms.experts import Experts
 from fnbandit.algorithms.federated import ContextEvaluation
 from fnbandit.algorithms.federated_network import FederatedNetworkGroup
 from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
-from fnbandit.core import Upload
+from fnbandit.config.registry import resolve_part
+from fnbandit.core import Download, Upload
 from fnbandit.covariance import matrices
 from fnbandit.environments import Environment
+from fnbandit.federation.clusters import find_clusters
 from fnbandit.federation.messages import Contents
 from fnbandit.federation.network_training import count_networks
-from fnbandit.federation.replica import Networks, Replica
+from fnbandit.federation.replica import ClusterRule, Networks, Replica
 from fnbandit.networks.features import LearnedFeatures
 from fnbandit.networks.training import estimate_training_memory
 from fnbandit.numerics.device import put_values, read_scalars
@@ -55,14 +58,25 @@ class FNExact(FederatedNetworkGroup):
 
     @classmethod
     def make_replica(cls, config: Config, environment: Environment, like: Tensor) -> Replica:
-        features = LearnedFeatures(config, environment.dim, like, cls.uses_whole_gradient)
+        features = cls.make_features(config, environment, like)
         network = features.network
         theta_0 = put_values(network.initial_parameters(config.seed), like.device, like.dtype)
         theta_0 = theta_0.to(getattr(torch, config.network_dtype))
         contents = Contents(covariances=1, vectors=1, networks=count_networks(config))
         networks = Networks(network, theta_0, features=features)
         # Rows of an epoch are features already, because theta changes.
-        return Replica(config, lambda rows: rows, features.parameter_count, like, contents, contents, networks)
+        p, clusters = features.parameter_count, cls.choose_clusters(config)
+        return Replica(config, lambda rows: rows, p, like, contents, contents, networks, clusters)
+
+    @classmethod
+    def choose_clusters(cls, config: Config) -> ClusterRule | None:
+        """Return the rule by which the server finds clusters of agents; None where it finds none."""
+        return None
+
+    @classmethod
+    def make_features(cls, config: Config, environment: Environment, like: Tensor) -> LearnedFeatures:
+        """Make the features that all agents share."""
+        return LearnedFeatures(config, environment.dim, like, cls.uses_whole_gradient)
 
     def list_state(self) -> dict[str, int | None]:
         return super().list_state() | {"_targets": 1}
@@ -119,8 +133,7 @@ class FNExact(FederatedNetworkGroup):
 
     @classmethod
     def parameter_count(cls, config: Config, environment: Environment) -> int:
-        like = torch.empty(0)
-        return LearnedFeatures(config, environment.dim, like, cls.uses_whole_gradient).parameter_count
+        return cls.make_features(config, environment, torch.empty(0)).parameter_count
 
     @classmethod
     def memory(cls, config: Config, environment: Environment) -> Memory:
@@ -132,7 +145,77 @@ class FNExact(FederatedNetworkGroup):
 class FNLinear(FNExact):
     """n agents of federated neural-linear UCB: `FNExact` with the features of the last layer alone.
 
-    Its matrices have m + 1 rows and columns, so that a message is a few hundred numbers.
+    Its matrices have m + 1 rows and columns, so that a message is a few hundred numbers. With `personalization` agents
+    have estimates of their own on these features and on the contexts themselves, see `experts`.
     """
 
     uses_whole_gradient = False
+
+    def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
+        super().__init__(config, environment, agents, replica)
+        kind = resolve_part("personalization", config.personalization)
+        self.experts: Experts | None = kind(config, self.replica, len(agents), self.like) if kind.is_personal else None
+
+    @classmethod
+    def make_features(cls, config: Config, environment: Environment, like: Tensor) -> LearnedFeatures:
+        has_contexts = resolve_part("personalization", config.personalization).is_personal
+        return LearnedFeatures(config, environment.dim, like, cls.uses_whole_gradient, has_contexts)
+
+    @classmethod
+    def choose_clusters(cls, config: Config) -> ClusterRule | None:
+        return find_clusters if resolve_part("personalization", config.personalization).has_cluster else None
+
+    def list_state(self) -> dict[str, int | None]:
+        return super().list_state() | ({} if self.experts is None else {"experts": None})
+
+    def scores(self, iteration: int, contexts: Tensor) -> Scored:
+        if self.experts is None:
+            return super().scores(iteration, contexts)
+        shared = self.look(iteration, contexts)
+        assert shared.prediction is not None
+        found = self.experts.evaluate(contexts, shared.features, shared.found, shared.prediction)
+        return Scored(self.experts.score(found), (shared, found))
+
+    def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:
+        shared, found = (evidence, None) if self.experts is None else evidence
+        super().learn(iteration, contexts, arms, rewards, shared)
+        if self.experts is not None and found is not None:
+            self.experts.append(found, arms, rewards)
+
+    def rewind(self, iteration: int) -> None:
+        super().rewind(iteration)
+        if self.experts is not None:
+            self.experts.truncate(iteration - self.replica.last_round)
+
+    def exchange(self, download: Download) -> Upload:
+        upload = super().exchange(download)
+        if self.experts is None or download.asks != "statistics":
+            return upload
+        replica, newest = self.replica, self._newest
+        assert replica.theta is not None and replica.training_unit is not None
+        targets = self.rewards[:, newest] / replica.training_unit
+        own = self.experts.collect(replica.theta, self._inputs[:, :, newest], targets)
+        return replace(upload, own=own) if replica.find_clusters else upload
+
+    def start_epoch(self) -> None:
+        super().start_epoch()
+        if self.experts is not None:
+            self.experts.start(self.agents, self._inputs[:, :, self._newest], self.rewards[:, self._newest])
+
+    def policy_parts(self, index: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        if self.experts is None:
+            return super().policy_parts(index)
+        raise ValueError(f"personalization={self.config.personalization!r}: mixed experts have no policy; none has one")
+
+    @classmethod
+    def memory(cls, config: Config, environment: Environment) -> Memory:
+        kind = resolve_part("personalization", config.personalization)
+        if not kind.is_personal:
+            return super().memory(config, environment)
+        return super().memory(config, environment) + kind.memory(config, cls.parameter_count(config, environment))
+
+    @property
+    def _newest(self) -> slice:
+        """The observations that are not forgotten."""
+        count = self.replica.forgetting.count(self.iteration)
+        return slice(self.iteration - count, self.iteration)

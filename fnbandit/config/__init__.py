@@ -9,7 +9,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fnbandit.config.combinations import check_attack, check_delay, check_together, count_liars, explain_idle
+from fnbandit.config.combinations import (
+    check_attack,
+    check_delay,
+    check_personal,
+    check_together,
+    count_liars,
+    explain_idle,
+)
 from fnbandit.config.fields import (
     AggregationName,
     AlgorithmName,
@@ -20,12 +27,14 @@ from fnbandit.config.fields import (
     EnvironmentName,
     FederationName,
     FieldTexts,
+    ForgettingName,
     HeterogeneityName,
     MessagesName,
     Natural,
     NotNegative,
     OptimizerName,
     ParticipationName,
+    PersonalizationName,
     Positive,
     Probability,
     Share,
@@ -231,6 +240,18 @@ class Config:
     T/2)."""
     drift_rate: Positive = 0.001
     """Radians per iteration of drift=rotate."""
+    personalization: PersonalizationName = "none"
+    """Estimates of an agent's own on the shared features: none, head (a ridge regression towards the model of all
+    agents), cluster (the model of the agents with the same rewards), auto (both, the model of all, and a network of the
+    agent's own, mixed by their past errors)."""
+    cluster_level: Share = 0.01
+    """Two groups of agents form one cluster where the p-value of equal parameters is at least this."""
+    forgetting: ForgettingName = "none"
+    """Weights of old observations in what rounds that train compute anew: none (all count alike), discount, window."""
+    discount: Annotated[float, Field(gt=0, lt=1)] = 0.99
+    """gamma of forgetting=discount: an observation of age a has the weight gamma^a."""
+    window: Count = 200
+    """M of forgetting=window: the newest M observations of every agent count."""
     feedback_delay: Natural = 0
     """Iterations between a decision and the one after which its reward is learned; 0: the same."""
     gap_weight: Positive = 7000.0
@@ -286,6 +307,7 @@ class Config:
         check_delay(self.algorithm, self.clock, self.feedback_delay)
         check_together(self.algorithm, self.trigger, self.diagonal, self.participation, self.clock, self.federation)
         check_attack(dataclasses.asdict(self))
+        check_personal(dataclasses.asdict(self))
         return self
 
     def _repr_html_(self) -> str:

@@ -17,6 +17,8 @@ def check_together(
         raise ValueError("participation='availability': needs a clock; clock='none' makes all agents available")
     if algorithm == "fedigw" and trigger in ("logdet", "diagonal", "determinant", "budget"):
         raise ValueError(f"trigger={trigger!r}: algorithm={algorithm} accepts always, period, geometric")
+    if algorithm == "hetofedbandit" and trigger == "diagonal":
+        raise ValueError(f"trigger={trigger!r}: algorithm={algorithm} needs whole matrices; logdet has them")
     if algorithm not in ("fn-ucb-async", "fedlinucb"):
         return
     if trigger in ("diagonal", "budget"):
@@ -24,6 +26,28 @@ def check_together(
         raise ValueError(f"trigger={trigger!r}: algorithm={algorithm} accepts {accepted}")
     if diagonal:
         raise ValueError(f"diagonal=True: algorithm={algorithm} needs full matrices")
+
+
+def check_personal(settings: dict[str, Any]) -> None:
+    """Raise a one-line ValueError on choices that estimates of an agent's own, or forgetting, do not accept."""
+    own, forgetting = settings["personalization"], settings["forgetting"]
+    idle = without_effect(settings) if own != "none" or forgetting != "none" else {}
+    own = "none" if "personalization" in idle else own
+    accepted: dict[str, tuple[str, ...]] = {}
+    if own != "none" and settings["diagonal"]:
+        raise ValueError(f"diagonal=True: personalization={own} needs full matrices")
+    if own in ("cluster", "auto"):
+        # Sums of single agents pass no channel, and no rule checks them.
+        accepted = {"participation": ("all",), "messages": ("exact", "factored"), "attack": ("none",),
+                    "aggregation_statistics": ("sum",)}  # fmt: skip
+    for name, values in accepted.items():
+        if settings[name] not in values:
+            raise ValueError(f"{name}={settings[name]!r}: personalization={own} accepts {', '.join(values)}")
+    if forgetting == "discount" and "forgetting" not in idle:
+        if settings["federation"] == "average":
+            raise ValueError("forgetting='discount': federation=average accepts none, window")
+        if own == "auto":
+            raise ValueError("forgetting='discount': personalization=auto accepts none, window")
 
 
 def check_delay(algorithm: str, clock: str, delay: int) -> None:

@@ -47,6 +47,8 @@ ClockName = Annotated[str, _check_named("clock")]
 StalenessName = Annotated[str, _check_named("staleness")]
 ParticipationName = Annotated[str, _check_named("participation")]
 HeterogeneityName = Annotated[str, _check_named("heterogeneity")]
+PersonalizationName = Annotated[str, _check_named("personalization")]
+ForgettingName = Annotated[str, _check_named("forgetting")]
 DriftName = Annotated[str, _check_named("drift")]
 
 T = TypeVar("T")

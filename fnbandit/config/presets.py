@@ -107,11 +107,11 @@ def tune(environment: str, algorithm: str, hidden_layers: int) -> dict[str, Any]
             # One network fits the few rewards of 1 that all agents have seen; weaker decay follows each of them.
             settings |= {"training_decay": 1.0}
             rate = 0.003
-    is_linear = algorithm.startswith(("linear", "dislinucb", "fedlinucb"))
+    is_linear = algorithm.startswith(("linear", "dislinucb", "fedlinucb", "hetofedbandit"))
     if environment == "routing":
         # A linear model of [x, e_k] has one constant per arm and cannot depend on the question.
         settings |= {"agents": 14, "heterogeneity": "domain", "coding": "disjoint" if is_linear else "one-hot"}
-    if algorithm.startswith(("linear", "kernel", "dislinucb", "fedlinucb")):
+    if algorithm.startswith(("linear", "kernel", "dislinucb", "fedlinucb", "hetofedbandit")):
         settings["regularization"] = 1.0
     # At the rate that suits one hidden layer, units of deeper networks become inactive.
     return settings | {"training_rate": rate / hidden_layers}
@@ -142,7 +142,7 @@ def paper(table: bool, algorithm: str) -> dict[str, Any]:
             "exploration_global": 0.1,
             "exploration_local": 0.1 if neural else 0.01,
         }
-    if algorithm.startswith(("linear", "kernel", "dislinucb", "fedlinucb")):
+    if algorithm.startswith(("linear", "kernel", "dislinucb", "fedlinucb", "hetofedbandit")):
         settings["regularization"] = 1.0
     return settings
 

@@ -13,7 +13,15 @@ from typing import Any
 from fnbandit.config.part import Part
 from fnbandit.config.user_parts import OWN_OBJECTS, import_user_part
 from fnbandit.config.words import unknown
-from fnbandit.config.worlds import DRIFTS, ENVIRONMENTS, FUNCTION, HETEROGENEITIES, OWN_TABLE
+from fnbandit.config.worlds import (
+    DRIFTS,
+    ENVIRONMENTS,
+    FORGETTINGS,
+    FUNCTION,
+    HETEROGENEITIES,
+    OWN_TABLE,
+    PERSONALIZATIONS,
+)
 from fnbandit.errors import call_user_code
 
 TRAINING = ("training_optimizer", "training_loss", "training_steps", "training_rate", "training_schedule",
@@ -54,11 +62,12 @@ ALGORITHMS = {
     ),
     "fn-exact": Part(
         "fnbandit.algorithms.learned_features:FNExact", "FN-UCB (exact)",
-        "one network trained by sums over agents, and UCB on its features", LEARNED,
+        "one network trained by sums over agents, and UCB on its features", (*LEARNED, "forgetting"),
     ),
     "fn-linear": Part(
         "fnbandit.algorithms.learned_features:FNLinear", "FN-linear",
-        "federated neural-linear UCB: statistics of the last layer of the shared network", LEARNED,
+        "federated neural-linear UCB: statistics of the last layer of the shared network",
+        (*LEARNED, "forgetting", "personalization", "cluster_level"),
     ),
     "dislinucb": Part(
         "fnbandit.algorithms.dislinucb:DisLinUCB", "DisLinUCB",
@@ -80,6 +89,11 @@ ALGORITHMS = {
         "fnbandit.algorithms.epsilon_greedy:NeuralEpsilonGreedy", "Neural ε-greedy",
         "the arm of largest predicted reward, or a random arm with probability epsilon, one learner per agent",
         (*NETWORKS, "regularization", "statistics_dtype", "epsilon"),
+    ),
+    "neural-linear": Part(
+        "fnbandit.algorithms.own_networks:NeuralLinear", "neural-linear",
+        "neural-linear UCB (Riquelme et al. 2018), one independent learner per agent",
+        (*NETWORKS, *LINEAR),
     ),
     "linear-ucb": Part(
         "fnbandit.algorithms.linear:LinearUCB", "Linear UCB",
@@ -105,6 +119,11 @@ ALGORITHMS = {
     "fedigw": Part(
         "fnbandit.algorithms.fedigw:FedIGW", "FedIGW",
         "inverse gap weighting by an averaged network (Li et al. 2023): agents send networks only", FEDIGW_FIELDS,
+    ),
+    "hetofedbandit": Part(
+        "fnbandit.algorithms.hetofedbandit:HetoFedBandit", "HetoFedBandit",
+        "linear UCB on the observations of an agent's cluster, found by a test (Blaser et al. 2024)",
+        ("trigger", "exploration_global", "regularization", "statistics_dtype", "cluster_level"),
     ),
     "random": Part(
         "fnbandit.algorithms.uniform:RandomArms", "random",
@@ -272,6 +291,8 @@ KINDS: dict[str, dict[str, Part]] = {
     "participation": PARTICIPATIONS,
     "heterogeneity": HETEROGENEITIES,
     "drift": DRIFTS,
+    "personalization": PERSONALIZATIONS,
+    "forgetting": FORGETTINGS,
 }
 """Fields of Config that name a part, and the parts that they accept."""
 
@@ -391,6 +412,8 @@ def _idle_with(settings: dict[str, Any], idle: dict[str, str]) -> Iterator[tuple
         yield "use_local=false", UCB_B
     if "federation" in settings and not has_value("federation", "average") and "federation" not in idle:
         yield f"federation={settings['federation']}", ("training_start",)
+    if has_value("personalization", "none", "head") and "personalization" not in idle:
+        yield f"personalization={settings['personalization']}", ("cluster_level",)
     if has_value("use_global", False):
         yield "use_global=false", ("exploration_global", "weight", "first_iteration_only")
     if has_value("aggregate", False) and not has_value("training_start", "aggregate"):

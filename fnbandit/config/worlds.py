@@ -1,4 +1,4 @@
-"""Names of the parts that compose a task: environments, differences between agents, drift."""
+"""Names of the parts of tasks: environments, differences between agents, drift; and of what agents do about them."""
 
 from __future__ import annotations
 
@@ -42,4 +42,22 @@ DRIFTS = {
                    "the task turns by drift_rate radians per iteration", ("drift_rate",)),
     "switch": Part("fnbandit.environments.worlds:SwitchingDrift", "switching task",
                    "the task is another one after T/2"),
+}  # fmt: skip
+
+PERSONALIZATIONS = {
+    "none": Part("fnbandit.algorithms.experts:Shared", "", "all agents have the same estimates (the paper)"),
+    "head": Part("fnbandit.algorithms.experts:Heads", "personal heads",
+                 "ridge regressions of the agent's own towards the model of all agents"),
+    "cluster": Part("fnbandit.algorithms.experts:ClusterModel", "models of clusters",
+                    "the model of the agents with the same rewards"),
+    "auto": Part("fnbandit.algorithms.experts:EveryExpert", "all experts",
+                 "the models of all agents and of the cluster, heads, and a network of the agent's own"),
+}  # fmt: skip
+
+FORGETTINGS = {
+    "none": Part("fnbandit.federation.forgetting:NoForgetting", "", "all observations count alike (the paper)"),
+    "discount": Part("fnbandit.federation.forgetting:Discounting", "discounted",
+                     "observations of age a have the weight discount^a", ("discount",)),
+    "window": Part("fnbandit.federation.forgetting:SlidingWindow", "sliding window",
+                   "the newest observations of every agent count", ("window",)),
 }  # fmt: skip

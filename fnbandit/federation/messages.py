@@ -38,6 +38,8 @@ UPLOADS: dict[Content, Contents] = {
     "statistics": Contents(vectors=1, scalars=1, triangles=1),
 }
 """Contents of an upload after the first of its round"""
+OWN_SUMS = Contents(vectors=1, scalars=2, triangles=1)
+"""Contents of an agent's own sums, from which the server finds clusters, and of those of its cluster"""
 THETA_ALONE = Contents(networks=1)
 """Contents of a download that starts another exchange"""
 
@@ -48,6 +50,9 @@ class Size:
 
     numbers: int
     bytes: int
+
+    def __add__(self, other: Size) -> Size:
+        return Size(self.numbers + other.numbers, self.bytes + other.bytes)
 
 
 def exchange_cost(ups: Sequence[tuple[int, Size]], down: tuple[int, Size], signals: int | None = None) -> Cost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,11 +12,12 @@ from torch import Tensor
 
 from fnbandit.config import Config
 from fnbandit.config.registry import build, resolve_part
-from fnbandit.core import Content, Cost, Download, Rows, StatisticsUpdate, Upload
+from fnbandit.core import Clusters, Content, Cost, Download, Rows, StatisticsUpdate, Upload
 from fnbandit.covariance import Estimate, Lift, LocalInverses, matrices
 from fnbandit.covariance.gram import sum_of_curvatures
 from fnbandit.federation.attacks import make_attack
-from fnbandit.federation.messages import THETA_ALONE, UPLOADS, Contents, exchange_cost
+from fnbandit.federation.forgetting import NoForgetting
+from fnbandit.federation.messages import OWN_SUMS, THETA_ALONE, UPLOADS, Contents, exchange_cost
 from fnbandit.federation.network_training import NetworkTraining
 from fnbandit.federation.participation import make_participation
 from fnbandit.federation.parts import CommunicationParts
@@ -46,6 +47,10 @@ class Networks:
     """Features of the trained network, where W and B are on these"""
 
 
+ClusterRule = Callable[[np.ndarray, int, float], tuple[np.ndarray, np.ndarray]]
+"""Maps packed sums of all agents [N, q], the number of parameters, and the level of the test to members and sums"""
+
+
 class Replica(CommunicationParts):
     """W_sync, B_sync, theta_sync,NN, alpha and the local inverses.
 
@@ -64,6 +69,7 @@ class Replica(CommunicationParts):
         up: Contents,
         down: Contents,
         networks: Networks | None = None,
+        clusters: ClusterRule | None = None,
     ) -> None:
         super().__init__(config, lift, parameters, up, down, networks.network.parameter_count if networks else None)
         self._config, self._agents, self._honest = config, config.agents, config.honest_agents
@@ -83,6 +89,11 @@ class Replica(CommunicationParts):
         self.inverses = None if networks is None else networks.inverses
         """The local inverses that define the norm of UCB^b"""
         self.features = None if networks is None else networks.features
+        self.find_clusters = clusters
+        """Returns clusters of agents by the sums that all send; None where agents do not send their own"""
+        self.clusters: Clusters | None = None
+        """The clusters of the last round that changed features"""
+        self.forgetting: NoForgetting = build("forgetting", config.forgetting, config)
         self.federation: NetworkTraining | None = None
         """The rule that trains theta in rounds"""
         if networks is not None:
@@ -129,7 +140,7 @@ class Replica(CommunicationParts):
         least = self.federation.least_observations
         if iteration < least and iteration * int(self.participants(iteration).sum()) < least:
             return 0
-        return steps_due(self._config, self.last_trained, iteration)
+        return steps_due(self._config, *self.forgetting.time_since(self.last_trained, iteration))
 
     def steps_by_sums(self, iteration: int) -> int:
         """Return `steps_due` where one network is trained by sums; 0 where agents train their own."""
@@ -146,7 +157,8 @@ class Replica(CommunicationParts):
 
     def sample(self, iteration: int) -> Sample:
         """Return the observations that agents evaluate in the exchanges of an iteration's round."""
-        return Sample(self._config, self.participants(iteration), self.rounds, iteration, self._sample_limit)
+        present, newest = self.participants(iteration), self.forgetting.count(iteration)
+        return Sample(self._config, present, self.rounds, iteration, self._sample_limit, newest)
 
     def count_rows(self, iteration: int) -> int:
         """Return the rows of an upload in an iteration's round: those of the agent whose last upload is the oldest."""
@@ -162,7 +174,7 @@ class Replica(CommunicationParts):
         if len(contents) > 1:
             downs[0] = replace(down, networks=1) + unit
             if self.renews_statistics(iteration):
-                downs[-1] = UPLOADS["statistics"] + THETA_ALONE
+                downs[-1] = UPLOADS["statistics"] + THETA_ALONE + (OWN_SUMS if self.find_clusters else Contents())
         rows, counts = np.unique(iteration - self.since[self.participants(iteration)], return_counts=True)
         total = int((rows * counts).sum())
         ups = [(int(n), self.chain.size_upload(up, int(k))) for k, n in zip(rows, counts, strict=True)]
@@ -171,7 +183,10 @@ class Replica(CommunicationParts):
         for content, down in zip(contents[1:], downs[1:], strict=True):
             assert content is not None
             slots = self.sample(iteration).slots if content != "network" else 0
-            ups = [(int(counts.sum()), self.chain.size_upload(UPLOADS[content], slots))]
+            size = self.chain.size_upload(UPLOADS[content], slots)
+            if content == "statistics" and self.find_clusters:
+                size = size + self.chain.size_upload(OWN_SUMS, iteration)
+            ups = [(int(counts.sum()), size)]
             costs.append(exchange_cost(ups, (self._agents, self.chain.size_download(down, slots))))
         return costs
 
@@ -197,6 +212,8 @@ class Replica(CommunicationParts):
         elif content == "curvature" and self.network is not None:
             parameters = self.network.parameter_count
             sums["covariance"] = sum_of_curvatures(self._agents, self.sample(iteration).slots, parameters)
+        if self.find_clusters is not None:
+            sums["own"] = gather(self._agents)
         if self.federation is not None:
             sums["theta"] = (sum_vectors if self.federation.is_linear else gather)(self._agents)
         if self.needs_own_values:
@@ -224,6 +241,8 @@ class Replica(CommunicationParts):
                 take(download.statistics.covariance, download.statistics.sum_of_moments)
             if self.inverses is not None and download.inverses is not None:
                 self.inverses.apply(download.inverses, own)
+            if download.clusters is not None:
+                self.clusters = download.clusters
             self.theta = download.theta
             if download.ignored is not None:
                 self.ignored = download.ignored
@@ -265,6 +284,8 @@ class Replica(CommunicationParts):
             tensors["unit"] = self.unit
         if self.inverses is not None:
             tensors |= add_prefix("inverses", self.inverses.state())
+        if self.clusters is not None:
+            tensors |= add_prefix("clusters", vars(self.clusters))
         return tensors
 
     def load(self, state: State) -> None:
@@ -284,6 +305,10 @@ class Replica(CommunicationParts):
                 self._move_features()
         if self.inverses is not None:
             self.inverses.load(remove_prefix("inverses", state))
+        clusters = remove_prefix("clusters", state)
+        if clusters:
+            like = self.estimate.sum_of_moments
+            self.clusters = Clusters(clusters["member"].to(like.device), clusters["sums"].to(like))
 
     def retain(self, batches: Sequence[Any]) -> None:
         """Do nothing: a replica of rounds at a barrier has only one version."""
@@ -296,7 +321,8 @@ class Replica(CommunicationParts):
         if downloads:
             state = self.state()
             if count_numbers(downloads) > sum(tensor.numel() for tensor in state.values()):
-                bare = [replace(one, statistics=None, theta=None, alpha=0.0, inverses=None) for one in downloads]
+                bare = [replace(one, statistics=None, theta=None, alpha=0.0, inverses=None, clusters=None)
+                        for one in downloads]  # fmt: skip
                 return {"downloads": bare, "state": state}
         return {"downloads": list(downloads), "state": None}
 

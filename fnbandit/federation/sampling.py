@@ -34,11 +34,22 @@ class Sample:
     n / m, have a relative error of about m^-1/2, and a network cannot fit what few of the observations show.
     """
 
-    def __init__(self, config: Config, participants: np.ndarray, rounds: int, iteration: int, limit: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        participants: np.ndarray,
+        rounds: int,
+        iteration: int,
+        limit: int,
+        newest: int | None = None,
+    ) -> None:
+        """`newest` is the number of an agent's observations that may be in the sample; None for all."""
         self._config, self._participants, self._rounds, self._iteration = config, participants, rounds, iteration
+        self._newest = iteration if newest is None else newest
+        self._forgotten = iteration - self._newest
         count = int(participants.sum())
-        self.observations = count * iteration
-        """Observations of all participants"""
+        self.observations = count * self._newest
+        """Observations of all participants that may be in it"""
         self.size = min(self.observations, limit)
         """Observations in the sample"""
         self._quota, self._more = divmod(self.size, count)
@@ -69,11 +80,13 @@ class Sample:
         mask = None
         if (counts < self.slots).any() or not self._participants.all():
             mask = put_values(np.arange(self.slots) < counts[:, None], device)
-        if self.size == self.observations:
+        if self.size == self.observations and not self._forgotten:
             return None, mask
+        if self.size == self.observations:
+            return torch.arange(self._forgotten, self._iteration, device=device).expand(len(agents), -1), mask
         index = np.zeros((len(agents), self.slots), dtype=np.int64)
         some = np.flatnonzero(counts)
         numbers = np.arange(agents.start, agents.stop)[some]
-        draws = uniforms(self._config.seed, Purpose.SAMPLE, numbers, self._rounds, self._iteration)
-        index[some] = np.argsort(draws, axis=1, kind="stable")[:, : self.slots]
+        draws = uniforms(self._config.seed, Purpose.SAMPLE, numbers, self._rounds, self._newest)
+        index[some] = np.argsort(draws, axis=1, kind="stable")[:, : self.slots] + self._forgotten
         return put_values(index, device), mask

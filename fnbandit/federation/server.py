@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.core import Download, Round
+from fnbandit.core import Clusters, Download, Round
 from fnbandit.federation.alpha import make_alpha
 from fnbandit.federation.checked_values import make_sums
 from fnbandit.federation.network_training import TrainedNetwork, Training, TrainingTask
@@ -21,7 +21,7 @@ from fnbandit.federation.partial_sums import Uploads
 from fnbandit.federation.quantities import average_quantities
 from fnbandit.federation.replica import Replica
 from fnbandit.federation.sampling import Sample
-from fnbandit.numerics.device import read_scalars, read_values
+from fnbandit.numerics.device import put_values, read_scalars, read_values
 from fnbandit.numerics.state import State, add_prefix, remove_prefix
 
 
@@ -33,6 +33,7 @@ class BarrierServer:
         self._agents = config.agents
         self._sums = make_sums(config, replica)
         self._rule = make_alpha(config)
+        self._level = config.cluster_level
         self._round: Generator[Download, Uploads, None] | None = None
         """The present round: yields downloads, receives the uploads that answer them"""
 
@@ -67,7 +68,8 @@ class BarrierServer:
         self._unit = 1.0
         has_trained = uploads[0].trained or replica.steps_by_sums(iteration) > 0
         download = Download(range(self._agents), iteration, statistics, replica.theta, alpha, inverses,
-                            trained=has_trained, ignored=self._sums.ignored)  # fmt: skip
+                            clusters=self._cluster(totals), trained=has_trained,
+                            ignored=self._sums.ignored)  # fmt: skip
         if has_trained or "theta" in totals:
             download = yield from self._train(download, totals)
         yield download
@@ -96,7 +98,7 @@ class BarrierServer:
             totals=totals,
             steps=replica.steps_by_sums(download.iteration),
             iteration=download.iteration,
-            observations=sample.observations,
+            observations=round(sample.observations * replica.forgetting.mean_weight(download.iteration)),
             factor=sample.factor,
             has_trained=download.trained,
             has_full_matrices=not replica.estimate.inflated,
@@ -139,8 +141,18 @@ class BarrierServer:
             download = replace(download, statistics=None, inverses=None, exchange=download.exchange + 1)
             totals = self._sums.total(uploads)
             self._trained = replace(trained, squares=read_scalars(totals["squares"])[0])
+            download = replace(download, clusters=self._cluster(totals))
             update = self._sums.renew_statistics(totals, sample.factor)
         return replace(download, statistics=update, theta=trained.theta)
+
+    def _cluster(self, totals: dict[str, Any]) -> Clusters | None:
+        """Return the clusters of agents that have sent sums of their own."""
+        find, own = self.replica.find_clusters, totals.get("own")
+        if find is None or own is None:
+            return None
+        # Step by step, and so on the host.
+        member, sums = find(read_values(own), self.replica.parameters, self._level)
+        return Clusters(put_values(member, own.device), put_values(sums, own.device, own.dtype))
 
     def _rescale(self, theta: Tensor, factor: float) -> Tensor:
         """Return parameters [p] whose predictions are `factor` times those of theta."""
@@ -157,7 +169,7 @@ class BarrierServer:
         triggered = range(self._agents) if is_known else np.flatnonzero(measure > trigger.level).tolist()
         quantities = average_quantities(first, download, self._sums.select)
         if self._trained is not None:
-            size = replica.sample(iteration).size
+            size = replica.sample(iteration).size * replica.forgetting.mean_weight(iteration)
             loss = self._trained.squares / size * self._unit**2
             quantities |= {"loss": loss, "steps": float(self._trained.steps)}
         elif len(sent) > 1:

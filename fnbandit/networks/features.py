@@ -34,14 +34,16 @@ class LearnedFeatures:
     elsewhere. Before the first training features are those of theta_0, and `center` is 0.
     """
 
-    def __init__(self, config: Config, dim: int, like: Tensor, is_whole: bool) -> None:
+    def __init__(self, config: Config, dim: int, like: Tensor, is_whole: bool, has_contexts: bool = False) -> None:
+        """`has_contexts` puts the contexts themselves before the features of the last layer."""
         self.network = Network(config, dim)
         self._is_whole = is_whole
+        self._contexts = dim if has_contexts else 0
         self.theta = put_values(self.network.initial_parameters(config.seed), like.device, like.dtype)
         """Parameters [p] at which features are taken"""
         last = self.network.last_layer
-        self.parameter_count = self.network.parameter_count if is_whole else last.stop - last.start
-        self.center = torch.zeros_like(self.theta[-self.parameter_count :])
+        self.parameter_count = self.network.parameter_count if is_whole else last.stop - last.start + self._contexts
+        self.center = like.new_zeros(self.parameter_count)
         """[p]"""
 
     @property
@@ -55,9 +57,10 @@ class LearnedFeatures:
         self.center = self.center_of(theta)
 
     def center_of(self, theta: Tensor) -> Tensor:
-        """Return `center` for the parameters of a trained network, in the precision of the features."""
-        center, last = torch.zeros_like(self.center), theta[self.network.last_layer]
-        center[len(center) - len(last) :] = last.to(center) * self.network.output_scale
+        """Return `center` for the parameters [.., q] of trained networks, [.., p], in the precision of the features."""
+        last = theta[..., self.network.last_layer]
+        center = self.center.new_zeros(*last.shape[:-1], self.parameter_count)
+        center[..., self.parameter_count - last.shape[-1] :] = last.to(center) * self.network.output_scale
         return center
 
     def __call__(self, contexts: Tensor) -> Tensor:
@@ -65,7 +68,8 @@ class LearnedFeatures:
         return self.at(self.theta, self.network.inputs(contexts))
 
     def at(self, theta: Tensor, inputs: Tensor) -> Tensor:
-        """Return the features of inputs [n, d, k] at other parameters, [n, k, p]."""
+        """Return the features of inputs [n, d, k] at other parameters, [q] or each agent's own [n, q], [n, k, p]."""
         if self._is_whole:
             return self.network.tangent_features(theta.to(self.theta), inputs)
-        return self.network.last_features(theta.to(self.theta), inputs)
+        last = self.network.last_features(theta.to(self.theta), inputs)
+        return torch.cat([inputs[:, : self._contexts].mT, last], dim=2) if self._contexts else last

@@ -126,21 +126,21 @@ class Network:
         return torch.nn.functional.pad(hidden, (0, 1), value=1.0) if self._bias else hidden
 
     def sum_gradients(self, theta: Tensor, x: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return sum_r (y_r - f(x_r; theta)) d f(x_r) / d theta, [n, p], and sum_r (y_r - f(x_r; theta))^2, [n, 1].
+        """Return sum_r w_r (y_r - f(x_r; theta)) d f(x_r) / d theta, [n, p], and sum_r w_r (y_r - f(x_r; theta))^2.
 
-        x [n, padded_dim, r], y [n, r]; theta [p] is the same for all agents. `mask` [n, r] is False where an
-        observation does not count.
+        x [n, padded_dim, r], y [n, r]; theta [p] is the same for all agents; squares are [n, 1]. `mask` [n, r] has the
+        weights w, or is False where an observation does not count.
         """
         if x.shape[2] == 1:
             # Products with one observation have other last bits in other batches.
             x, y = x.expand(-1, -1, 2), y.expand(-1, 2)
             mask = (torch.ones_like(y, dtype=torch.bool) if mask is None else mask).expand(-1, 2).clone()
-            mask[:, 1] = False
+            mask[:, 1] = 0
         counted = x.new_ones(len(x), 1, 1) if mask is None else mask[:, None].to(x)
         layers = self.unpack(theta.expand(len(x), -1))
         _, sums = self.flat(len(x), theta)
         residual = self.descend(layers, sums, x, -y[:, None], counted, keep=0.0, add=-1.0, workspace=self.workspace(x))
-        residual = residual * counted
+        residual = residual * (counted if mask is None else counted.sqrt())
         return self.pack(sums), multiply(residual, residual.mT)[:, 0]
 
     def tangent_features(self, theta: Tensor, x: Tensor) -> Tensor:

@@ -44,6 +44,8 @@ VARIANTS = [
     EXACT,
     {**EXACT, "diagonal": True, "messages": "quantized"},
     {**EXACT, "algorithm": "fn-linear", "participation": "fraction", "reward_unit": "rms"},
+    {**EXACT, "algorithm": "fn-linear", "personalization": "auto", "forgetting": "window", "window": 5},
+    {**EXACT, "forgetting": "discount", "discount": 0.5},
     {"algorithm": "dislinucb", "trigger": "logdet"},
     {"algorithm": "fn-ucb-async", "trigger": "logdet", "staleness": "polynomial", **TUNED, **CLOCK},
     {"algorithm": "fn-ucb-async", "weight": "theory", "messages": "quantized"},

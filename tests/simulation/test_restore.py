@@ -38,6 +38,8 @@ NEEDED: dict[str, dict[str, Any]] = {
     "staleness": {"algorithm": "fn-ucb-async", "server_momentum": 0.0},
     "participation": {"clock": "lognormal", "availability": 0.5, "away_seconds": 1.0, "threshold": 1.0},
     "aggregation": {"server_momentum": 0.5},
+    "personalization": {"algorithm": "fn-linear", "federation": "exact", "trigger": "period", "period": 5},
+    "forgetting": {"algorithm": "fn-exact", "federation": "exact", "window": 12, "discount": 0.8},
 }
 """Settings with which the parts of a kind have an effect"""
 OTHERS: list[dict[str, Any]] = [
@@ -64,12 +66,14 @@ TEMPORARY = {
     ),  # the unused space differs
     *(f"FederatedNetworkGroup.{name}" for name in ("_steps", "_loss", "_diverged", "_has_trained")),  # in a round
     *("BarrierServer._round", "BarrierServer._trained", "BarrierServer._unit", "Replica.training_unit"),  # in a round
+    *("Experts._errors", "Experts._first", "Experts._sums", "Ridges._steps", "Ridges._first"),  # of the epoch
+    *("HetoFedBandit._rows", "HetoFedBandit._gains"),
     *("Stream._index", "Stream._contexts", "Stream._means", "Stream._noise"),  # drawn again from the seed
     *("Normals._index", "Normals._draws"),
     *("RaggedStream._blocks", "RaggedStream._contexts", "RaggedStream._means", "RaggedStream._noise"),
     *("AsynchronousGroup._outlooks", "AsynchronousGroup._outlook_of", "AsynchronousGroup._place_in_outlook"),
     *("AsynchronousGroup.active", "AsynchronousGroup.index", "AsynchronousGroup.places"),  # during one iteration
-    *("Group.alpha_history", "BarrierServer._participants", "FirstComeServer._stale"),  # delivered
+    *("Group.alpha_history", "PartialSums._participants", "FirstComeServer._stale"),  # delivered
     *("FirstCome._arrival", "FirstCome._traces", "FirstCome._bound", "FirstCome._answered"),
     *("Barrier._part", "Barrier._last_round"),  # lengths of segments
 }

@@ -13,6 +13,7 @@ SMALL = {
     "fnbandit.environments.functions",
     "fnbandit.environments.wheel",
     "fnbandit.environments.worlds",
+    "fnbandit.federation.clusters",
     "fnbandit.policy",
     "fnbandit.theory.dimensions",
     "workflows.benchmarks.peers.shared_task",
