@@ -19,6 +19,7 @@ from fnbandit.federation.channels import Chain
 from fnbandit.federation.messages import Contents
 from fnbandit.federation.replica import Replica
 from fnbandit.numerics.memory import Memory, precisions
+from fnbandit.numerics.products import multiply
 from fnbandit.numerics.state import State
 from fnbandit.numerics.tree import LEAF
 
@@ -45,7 +46,7 @@ class FederatedGroup(Group):
     messages and diagonal matrices then work as they do for FN-UCB (`workflows/examples/own_federated.py`).
     """
 
-    traits = Traits(schedule="barrier")
+    traits = Traits(schedule="barrier", releases=("statistics",))
 
     def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
         super().__init__(config, environment, agents, replica)
@@ -172,8 +173,13 @@ class FederatedGroup(Group):
         """Return the upload of a round's first exchange (line 16)."""
         t, last, chain = self.iteration, self.replica.last_round, self.chain
         needed, present = self.needs_global(t + 1), self.present
-        moments = self.epoch.moments(self.targets[:, last:t]) if needed else None
-        update = self.epoch.update(as_features=present is not None)
+        moments: Tensor | None
+        if chain.privacy.sends_triangles:
+            update, targets = chain.clip_rows(self.epoch.update(as_features=True), self.targets[:, last:t])
+            moments = multiply(targets[:, None], update)[:, 0]
+        else:
+            moments = self.epoch.moments(self.targets[:, last:t]) if needed else None
+            update = self.epoch.update(as_features=present is not None)
         if present is not None:
             update = mask_absent(update, present)
             moments = None if moments is None else mask_absent(moments, present)

@@ -44,6 +44,7 @@ MessagesName = Annotated[str, _check_named("messages")]
 ClockName = Annotated[str, _check_named("clock")]
 StalenessName = Annotated[str, _check_named("staleness")]
 ParticipationName = Annotated[str, _check_named("participation")]
+PrivacyName = Annotated[str, _check_named("privacy")]
 HeterogeneityName = Annotated[str, _check_named("heterogeneity")]
 DriftName = Annotated[str, _check_named("drift")]
 

@@ -31,7 +31,7 @@ class BarrierServer:
     def __init__(self, config: Config, replica: Replica) -> None:
         self.replica = replica
         self._agents = config.agents
-        self._account = replica.estimate.account(config.agents)
+        self._account = replica.account()
         self._rule = make_alpha(config)
         self._round: Generator[Download, Uploads, None] | None = None
         """The present round: yields downloads, receives the uploads that answer them"""
@@ -144,7 +144,7 @@ class BarrierServer:
             download = replace(download, statistics=None, inverses=None, exchange=download.exchange + 1)
             totals = self._total(uploads)
             covariance, moments = totals["covariance"], totals["moments"]
-            self._trained = replace(trained, squares=float(totals["squares"]))
+            self._trained = replace(trained, squares=float(totals.get("squares", math.nan)))
         update = self._account.renew(covariance, sample.factor)
         moments = moments.to(replica.estimate.sum_of_moments) * sample.factor
         return replace(download, statistics=StatisticsUpdate(update, moments, is_new=True), theta=trained.theta)
@@ -194,7 +194,7 @@ class BarrierServer:
         }
         if "theta" in totals:
             totals["theta"] = self._participants_networks(totals["theta"])
-        return totals
+        return self.replica.chain.receive(totals, uploads[0])
 
     def _participants_networks(self, thetas: Tensor) -> Tensor:
         """Return the networks of the participants, of all agents' theta_i [N, p]; or their mean [1, p], of the sum."""

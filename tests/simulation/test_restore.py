@@ -38,6 +38,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "staleness": {"algorithm": "fn-ucb-async", "server_momentum": 0.0},
     "participation": {"clock": "lognormal", "availability": 0.5, "away_seconds": 1.0, "threshold": 1.0},
     "aggregation": {"server_momentum": 0.5},
+    "privacy": {"algorithm": "dislinucb", "trigger": "period", "period": 4, "privacy_allow_noise": True},
 }
 """Settings with which the parts of a kind have an effect"""
 OTHERS: list[dict[str, Any]] = [
@@ -47,6 +48,12 @@ OTHERS: list[dict[str, Any]] = [
     {"algorithm": "fn-ucb", "weight": "theory"}, {"algorithm": "fn-ucb", "diagonal": True, "participation": "fraction"},
     {"algorithm": "neural-ucb", "diagonal": True}, {"algorithm": "fn-ucb-async", "clock": "uniform", "weight": "ramp"},
     {"algorithm": "fn-ucb-async", "messages": "quantized", "weight": "theory"}, {"algorithm": "own_parts:MeanReward"},
+    {"algorithm": "fn-linear", "privacy": "local", "reward_unit": "one", "trigger": "geometric",
+     "privacy_allow_noise": True, "stop_training_after": 8},
+    {"algorithm": "fn-ucb-less-comm", "privacy": "central", "use_global": False, "trigger": "period", "period": 5,
+     "privacy_allow_noise": True},
+    {"algorithm": "fedigw", "privacy": "central", "federation": "gradients", "reward_unit": "one",
+     "trigger": "geometric", "privacy_allow_noise": True},
 ]  # fmt: skip
 TEMPORARY = {
     *(
@@ -65,7 +72,7 @@ TEMPORARY = {
     *(f"FederatedNetworkGroup.{name}" for name in ("_steps", "_loss", "_diverged", "_has_trained")),  # in a round
     *("BarrierServer._round", "BarrierServer._trained", "BarrierServer._unit", "Replica.training_unit"),  # in a round
     *("Stream._index", "Stream._contexts", "Stream._means", "Stream._noise"),  # drawn again from the seed
-    *("Normals._index", "Normals._draws"),
+    *("Normals._index", "Normals._draws", "Privacy._draws"),
     *("RaggedStream._blocks", "RaggedStream._contexts", "RaggedStream._means", "RaggedStream._noise"),
     *("AsynchronousGroup._outlooks", "AsynchronousGroup._outlook_of", "AsynchronousGroup._place_in_outlook"),
     *("AsynchronousGroup.active", "AsynchronousGroup.index", "AsynchronousGroup.places"),  # during one iteration
