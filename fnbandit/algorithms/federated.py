@@ -12,6 +12,7 @@ from fnbandit.algorithms.base import Group, Scored
 from fnbandit.algorithms.bounds import global_bound
 from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
+from fnbandit.config.registry import resolve_part
 from fnbandit.core import Download, Upload
 from fnbandit.covariance import Evaluation, Lift, matrices
 from fnbandit.environments import Environment
@@ -76,7 +77,8 @@ class FederatedGroup(Group):
         kind, p, real = matrices(config), cls.parameter_count(config, environment), precisions(config)[0]
         # With more agents than a leaf has, the server keeps whole matrices from the start.
         shared = kind.shared(p, config.agents * config.horizon if config.agents <= LEAF else p)
-        own = Memory(kind.epoch_numbers(p, config.horizon) * real, shared * real)
+        noise = resolve_part("privacy", config.privacy).count_draws(config, p) * 8
+        own = Memory(kind.epoch_numbers(p, config.horizon) * real + noise, shared * real)
         return super().memory(config, environment) + own
 
     def load(self, iteration: int, state: State) -> None:

@@ -40,6 +40,11 @@ class NoPrivacy(Channel):
     sends_triangles = False
     """True where W_new travels as the triangle of a symmetric matrix"""
 
+    @classmethod
+    def count_draws(cls, config: Config, parameters: int) -> int:
+        """Return the numbers of noise that an agent keeps for a sequence of W and B, for `parameters` features."""
+        return 0
+
     def check_rule(self, rule: NetworkTraining | None, is_partial: bool) -> None:
         """Raise a one-line ValueError on a rule or a participation that the accounting does not cover."""
 
@@ -185,6 +190,11 @@ class LocalPrivacy(Privacy):
     @staticmethod
     def count_noisy(config: Config) -> int:
         return config.agents
+
+    @classmethod
+    def count_draws(cls, config: Config, parameters: int) -> int:
+        longest = max(plan_releases(config).sequences, default=0)
+        return longest * parameters * (parameters + 3) // 2
 
     def send_statistics(self, upload: Upload) -> Upload:
         bare = upload.covariance is None or not self.sends_triangles
