@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test test-all lint bench bench-gpu clean
+.PHONY: run test test-all lint bench bench-gpu bench-peers clean
 
 run: $(READY)
 	$(BIN)/fnbandit run
@@ -20,6 +20,9 @@ bench: $(READY)
 bench-gpu: $(READY)
 	$(BIN)/python -m workflows.benchmarks --gpu
 
+bench-peers: $(READY)
+	$(BIN)/python -m workflows.benchmarks.peers
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -32,4 +35,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -24,8 +24,8 @@ free resources and reports that it is waiting, uses nodes that join, and loses w
 the last checkpoint.
 
 Server and agents call each other through a compiled graph of Ray, whose channels stay open: 1 ms a round trip, one
-call per actor and exchange. The names of this package are imported at their first use: `import actors` loads neither
-torch nor Ray.
+call per actor and exchange; who waits for a message sleeps (`waiting.py`). The names of this package are imported at
+their first use: `import actors` loads neither torch nor Ray.
 """
 
 from __future__ import annotations

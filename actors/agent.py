@@ -11,6 +11,7 @@ import torch
 
 from actors.events import describe_exception
 from actors.transport import Arrays, Order, to_arrays, to_tensors
+from actors.waiting import sleep_while_waiting
 from fnbandit.core import Advance, Upload
 from fnbandit.numerics.state import as_tensors, loading
 from fnbandit.simulation.clock import make_clock
@@ -35,6 +36,7 @@ class AgentActor:
     """A batch of agents, with covariance, network and history on the actor's device."""
 
     def __init__(self) -> None:
+        sleep_while_waiting()
         self._busy = False
 
     def busy(self) -> bool:

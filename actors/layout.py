@@ -13,9 +13,9 @@ from fnbandit.config.registry import resolve_part
 from fnbandit.config.words import count_things
 from fnbandit.environments import Environment
 from fnbandit.numerics.memory import readable
-from fnbandit.planning.capacity import PROCESS_BYTES, memory
+from fnbandit.planning.arithmetic import Rates
+from fnbandit.planning.capacity import PROCESS_BYTES, advise_diagonal, memory
 from fnbandit.planning.duration import TYPICAL, expect_rounds, group_seconds
-from fnbandit.planning.work import Rates
 from fnbandit.simulation.partition import split_at_subtrees, split_evenly
 from fnbandit.simulation.schedule import LONGEST_PART
 
@@ -160,7 +160,7 @@ def plan(config: Config, environment: Environment, options: Options, nodes: list
             f"{math.ceil(config.agents / actors)} agents x {readable(needs.per_agent)}) = "
             f"{readable(actors * actor_bytes(config, environment, actors))} of memory, "
             f"{count_things(len(nodes), 'node')} in all with {readable(total)}; about {most_agents:,} agents fit"
-            + ("" if config.diagonal else ", or use --diagonal")
+            + advise_diagonal(config, environment)
         )
     divided = split_at_subtrees if options.agents_per_actor == "auto" else split_evenly
     return Layout(tuple(divided(config.agents, actors)), cpus, gpus)

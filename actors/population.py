@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,12 +12,10 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayChannelTimeoutErro
 
 from actors.events import ActorFailure, Died, Failed, Stuck
 from actors.transport import Order, to_arrays, to_tensors
+from actors.waiting import sleep_while_waiting
 from actors.watchdog import ACTOR_START_TIMEOUT, PROCESS_SECONDS, RAYLET, NotStarted, limit_seconds
 from fnbandit.core import Advance, Download, Upload
 from fnbandit.numerics.state import State, join_states
-
-SLEPT = 0.8
-"""Share of the shortest time of a call during which the server sleeps."""
 
 
 class RayPopulation:
@@ -29,6 +26,7 @@ class RayPopulation:
     """
 
     def __init__(self, handles: list[Any]) -> None:
+        sleep_while_waiting()
         self._handles = handles
         self._graph: Any = None
         """Compiled in the first run, reused in later ones"""
@@ -36,8 +34,6 @@ class RayPopulation:
     def start(self, order: Order, replica: Any, states: list[Any] | None, server: Any) -> list[tuple[int, str]]:
         """Make all batches of a run; return every actor's process id and device."""
         self._parts, self._timeout, self.replica = order.parts, order.timeout, replica
-        self._seconds: dict[str, float] = {}
-        """Shortest recent time of a call, by method"""
         self.calls = 0
         parts = zip(self._handles, order.parts, states or [None] * len(self._handles), strict=True)
         # Put once, because a user's environment may be large.
@@ -90,18 +86,11 @@ class RayPopulation:
     def _call(self, method: str, *args: Any) -> list[Any]:
         """Call all actors and wait for all answers."""
         self.calls += len(self._handles)
-        began = time.monotonic()
         try:
             refs = self._graph.execute((method, args))
         except Exception as error:
             raise ActorFailure(self._find_dead(error)) from None
-        # Ray waits for a channel in a busy loop, which takes a core from the agents.
-        expected = self._seconds.get(method, 0.0)
-        time.sleep(min(1.0, SLEPT * expected))
-        answers = self._collect(refs, self._timeout)
-        took = time.monotonic() - began
-        self._seconds[method] = min(took, 1.1 * expected) or took
-        return [to_tensors(answer) for answer in answers]
+        return [to_tensors(answer) for answer in self._collect(refs, self._timeout)]
 
     def _collect(self, refs: list[Any], timeout: float) -> list[Any]:
         try:

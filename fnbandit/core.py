@@ -22,6 +22,8 @@ N agents each face a contextual bandit. They share statistics and networks with 
     alpha        weight of UCB^b against UCB^a
     replica      the statistics that every process holds of V_last, B, theta_sync, alpha
     channel      one link of the chain that a message passes: it may factor, round, clip or perturb it
+    attacker     an agent that lies in its messages, one of the last floor(byzantine_share N); regret leaves it out
+    claims       values of an exchange agent by agent, where sums over agents are not enough
     population   all agents of a simulation, in this process or in actors
     batch        agents of one process, computed together
     segment      finished iterations of all agents with their rounds, as they reach the observers
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trace:
-    """Consecutive iterations of some agents, each field [iterations, agents]."""
+    """Consecutive iterations of some agents, each field [iterations, agents]; observers see those that do not lie."""
 
     arms: np.ndarray
     rewards: np.ndarray
@@ -66,6 +68,13 @@ class Trace:
     def part(self, start: int, end: int | None) -> Trace:
         """Return some of the iterations."""
         cut: dict[str, Any] = {k: None if v is None else v[start:end] for k, v in vars(self).items()}
+        return Trace(**cut)
+
+    def of_first(self, count: int) -> Trace:
+        """Return the iterations of the first agents; all attackers come after the honest ones."""
+        if count == self.arms.shape[1]:
+            return self
+        cut = {name: v if v is None or v.ndim == 1 else v[:, :count] for name, v in vars(self).items()}
         return Trace(**cut)
 
 
@@ -127,6 +136,8 @@ class Round:
     """With a clock"""
     staleness: int | None = None
     """Of one agent's round: rounds of other agents since its last one"""
+    dropped: tuple[int, ...] | None = None
+    """Agents whose statistics the server leaves out; None where it checks nobody"""
 
     @property
     def agent(self) -> int | None:
@@ -272,6 +283,8 @@ class Download:
     """Number of the exchange inside its round"""
     time: float = 0.0
     """Simulated seconds at which it arrives at a single agent"""
+    ignored: Tensor | None = None
+    """True for agents whose triggers the server ignores from now on, [N]; None where that does not change"""
 
 
 ArrivalTime = tuple[float, int]

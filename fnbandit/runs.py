@@ -23,7 +23,7 @@ from fnbandit.federation.alpha import make_alpha
 from fnbandit.federation.participation import make_participation
 from fnbandit.hooks import load_hook
 from fnbandit.networks.features import TangentFeatures
-from fnbandit.numerics.device import one_thread, resolve_device
+from fnbandit.numerics.device import one_thread, read_values, resolve_device
 from fnbandit.numerics.state import State, loading, on_host
 from fnbandit.planning.capacity import check_local
 from fnbandit.policy import Policy
@@ -236,7 +236,7 @@ class LocalRun(Run):
             "arms": self.environment.arms,
             "dim": self.environment.dim,
         }
-        arrays = {name: values.detach().cpu().numpy() for name, values in tensors.items()}
+        arrays = {name: read_values(values) for name, values in tensors.items()}
         table: Any = getattr(self.environment, "task", self.environment)
         coding = getattr(table, "row_coding", None)
         if coding is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from itertools import islice
 from pathlib import Path
 
@@ -133,6 +135,20 @@ def steps(directory):
 def folder(directory, step):
     """Where the checkpoint of an iteration is."""
     return directory / CHECKPOINT_FOLDER / f"step-{step:09d}"
+
+
+def put_store(path):
+    """Put a new MLflow store at a path; a copy, because making one takes a second."""
+    Path(path).write_bytes(_new_store())
+
+
+@functools.cache
+def _new_store():
+    from workflows.tracking.mlflow_store import make_store
+
+    with tempfile.TemporaryDirectory() as directory:
+        make_store(f"sqlite:///{directory}/mlflow.db")
+        return (Path(directory) / "mlflow.db").read_bytes()
 
 
 def gone(pids):

@@ -22,6 +22,7 @@ from fnbandit.environments.stream import RaggedStream
 from fnbandit.federation.channels import Chain
 from fnbandit.federation.first_come import VersionedReplica
 from fnbandit.federation.triggers import RoundCounters
+from fnbandit.numerics.device import put_values, read_values
 from fnbandit.numerics.memory import Memory, precisions
 from fnbandit.numerics.products import TILE, add_product, multiply
 from fnbandit.numerics.randomness import BLOCK
@@ -157,7 +158,7 @@ class AsynchronousGroup(AgentBatch, ABC):
         return fired
 
     def _index(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(self.device)
+        return put_values(values, self.device)
 
     @abstractmethod
     def scores(self, iteration: np.ndarray, contexts: Tensor) -> Scored:
@@ -259,7 +260,7 @@ class AsynchronousGroup(AgentBatch, ABC):
         if self._known is not None:
             return done - last >= self._known
         trigger = self.replica.trigger
-        return (self._measure(self.active) > trigger.level).cpu().numpy()
+        return read_values(self._measure(self.active) > trigger.level)
 
     def _measure(self, agents: np.ndarray) -> Tensor:
         """Return the trigger's measure of some agents."""

@@ -13,8 +13,9 @@ from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
 from fnbandit.core import Trace
 from fnbandit.environments import Environment, Stream
+from fnbandit.federation.attacks import make_attack
 from fnbandit.federation.replica import Replica
-from fnbandit.numerics.device import resolve_device
+from fnbandit.numerics.device import read_values, resolve_device
 from fnbandit.numerics.memory import Memory, precisions
 from fnbandit.numerics.randomness import BLOCK
 from fnbandit.numerics.state import State, add_prefix, remove_prefix
@@ -71,7 +72,7 @@ class AgentBatch:
 
     def _cut_trace(self, start: int, end: int, alpha: Tensor) -> Trace:
         """Return iterations start + 1 to end with their alpha; raise ValueError where a score in them was NaN."""
-        if self._has_nan:
+        if read_values(self._has_nan):
             raise ValueError(
                 f"statistics_dtype={self.config.statistics_dtype!r}: scores became NaN by iteration {end}: "
                 f"regularization={self.config.regularization!r} is too small for this precision, "
@@ -79,10 +80,10 @@ class AgentBatch:
             )
         part = slice(start, end)
         return Trace(
-            arms=self.arms[:, part].T.cpu().numpy(),
-            rewards=self.rewards[:, part].T.cpu().numpy(),
-            regret=self.regret[:, part].T.cpu().numpy(),
-            alpha=alpha.cpu().numpy().copy(),
+            arms=read_values(self.arms[:, part].T),
+            rewards=read_values(self.rewards[:, part].T),
+            regret=read_values(self.regret[:, part].T),
+            alpha=read_values(alpha).copy(),
         )
 
 
@@ -113,6 +114,10 @@ class Group(AgentBatch, ABC):
         """Number of rewards learned, minus those that decisions still wait for before the first one arrives"""
         self.ahead = 0
         """Difference between the iteration whose contexts are scored and the one that `scores` receives"""
+        self._attack = make_attack(config)
+        self._attack.check(environment.arms)
+        self._liars = slice(max(0, config.honest_agents - agents.start), None)
+        """The attackers among the agents"""
         self.stream = Stream(environment, agents, self.dtype, self.device)
         self.past = Stream(environment, agents, self.dtype, self.device) if self.delay else self.stream
         """The stream of the contexts whose rewards arrive"""
@@ -180,6 +185,9 @@ class Group(AgentBatch, ABC):
         means = self.stream.means(t)
         chosen = means[self.index, arms]
         rewards = chosen + self.stream.noise(t)
+        if self._liars.start < len(rewards):
+            liars = self._liars
+            rewards[liars] = self._attack.poison(rewards[liars], means[liars], arms[liars])
         self.arms[:, t - 1] = arms
         self.rewards[:, t - 1] = rewards
         self.regret[:, t - 1] = means.amax(dim=1) - chosen

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fnbandit.algorithms.base import Scored
 from fnbandit.algorithms.neural import NetworkLearners
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.randomness import Purpose, uniforms
 
 
@@ -16,6 +17,6 @@ class NeuralEpsilonGreedy(NetworkLearners):
     def scores(self, iteration: int, contexts: Tensor) -> Scored:
         arms = contexts.shape[1]
         numbers = uniforms(self.config.seed, Purpose.EXPLORATION, self.agents, iteration + self.ahead, 1 + arms)
-        draws = torch.from_numpy(numbers).to(self.like)
+        draws = put_values(numbers, self.device, self.dtype)
         explores = draws[:, :1] < self.config.epsilon
         return Scored(torch.where(explores, draws[:, 1:], self.predict(contexts)))

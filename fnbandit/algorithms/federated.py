@@ -18,7 +18,8 @@ from fnbandit.covariance import Evaluation, Lift, matrices
 from fnbandit.environments import Environment
 from fnbandit.federation.channels import Chain
 from fnbandit.federation.messages import Contents
-from fnbandit.federation.replica import Replica
+from fnbandit.federation.replica import Replica, needs_claims
+from fnbandit.numerics.device import put_values, read_values
 from fnbandit.numerics.memory import Memory, precisions
 from fnbandit.numerics.products import multiply
 from fnbandit.numerics.state import State
@@ -79,7 +80,9 @@ class FederatedGroup(Group):
         shared = kind.shared(p, config.agents * config.horizon if config.agents <= LEAF else p)
         noise = resolve_part("privacy", config.privacy).count_draws(config, p) * 8
         own = Memory(kind.epoch_numbers(p, config.horizon) * real + noise, shared * real)
-        return super().memory(config, environment) + own
+        # W_i of all agents, of the present exchange, the best one before and its factors: at the server alone.
+        claims = Memory(0, 4 * config.agents * kind.numbers(p) * 8 if needs_claims(config) else 0)
+        return super().memory(config, environment) + own + claims
 
     def load(self, iteration: int, state: State) -> None:
         super().load(iteration, state)
@@ -124,10 +127,11 @@ class FederatedGroup(Group):
     # Alg. 1, lines 11-13
 
     def measure(self) -> Tensor:
-        """Return the trigger's measure of every agent, [n]; NaN where V_last is no longer updated."""
+        """Return the trigger's measure that every agent reports, [n]; NaN where V_last is no longer updated."""
         if not self.needs_global(self.iteration):
             return torch.full_like(self.rewards[:, 0], torch.nan)
-        return self.replica.trigger.measure(self.epoch, self.replica.counters(self.iteration))
+        measured = self.replica.trigger.measure(self.epoch, self.replica.counters(self.iteration))
+        return self.replica.report(self.agents, measured)
 
     def advance(self, limit: int) -> bool:
         """Run to iteration `limit`, or to the first trigger of any of these agents; return True where one fired."""
@@ -143,9 +147,9 @@ class FederatedGroup(Group):
             for _ in range(min(self._looks, limit - start)):
                 self.step()
                 measures.append(self.measure())
-            fired = (torch.stack(measures) > trigger.level).any(1)
+            fired = read_values((torch.stack(measures) > trigger.level).any(1))
             if fired.any():
-                self.rewind(start + 1 + int(fired.int().argmax()))
+                self.rewind(start + 1 + int(fired.argmax()))
                 return True
         return False
 
@@ -203,7 +207,7 @@ class FederatedGroup(Group):
         if not self.replica.participation.is_partial:
             return None
         chosen = self.replica.participants(self.iteration)[self.agents.start : self.agents.stop]
-        return torch.from_numpy(chosen).to(self.like)
+        return put_values(chosen, self.device, self.dtype)
 
     def _carry(self, present: Tensor | None) -> None:
         """Let absent agents keep their rows for the next epoch."""

@@ -13,6 +13,7 @@ from fnbandit.algorithms.federated import FederatedGroup, mask_absent
 from fnbandit.core import Download, Upload
 from fnbandit.covariance import matrices
 from fnbandit.networks.training import MATURE, train, train_debiased
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.products import multiply
 
 
@@ -70,7 +71,7 @@ class FederatedNetworkGroup(FederatedGroup):
         self._has_trained = True
         if present is not None:
             chosen = np.flatnonzero(self.replica.participants(t)[self.agents.start : self.agents.stop])
-            who = torch.from_numpy(chosen).to(self.device)
+            who = put_values(chosen, self.device)
             if not len(chosen):
                 self._loss = self._diverged = self.theta.new_zeros(len(present))
                 return

@@ -24,6 +24,7 @@ from fnbandit.federation.replica import Networks, Replica
 from fnbandit.networks.features import TangentFeatures
 from fnbandit.networks.network import Network
 from fnbandit.networks.training import estimate_training_memory
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.memory import Memory
 from fnbandit.numerics.randomness import Purpose, uniforms
 
@@ -75,7 +76,7 @@ class FedIGW(FederatedNetworkGroup):
         """Return 1 for the arm that is drawn, 0 for the others."""
         draws = uniforms(self.config.seed, Purpose.EXPLORATION, self.agents, iteration + self.ahead, 1)
         limits = self.probabilities(contexts).cumsum(1)
-        arms = (limits <= torch.from_numpy(draws).to(self.like)).sum(1).clamp(max=contexts.shape[1] - 1)
+        arms = (limits <= put_values(draws, self.device, self.dtype)).sum(1).clamp(max=contexts.shape[1] - 1)
         drawn = torch.zeros_like(limits).scatter(1, arms[:, None], 1.0)
         return Scored(drawn.where(limits.isfinite(), torch.nan))
 

@@ -26,6 +26,7 @@ from fnbandit.federation.replica import Networks, Replica
 from fnbandit.networks.features import TangentFeatures
 from fnbandit.networks.network import Network
 from fnbandit.networks.training import estimate_training_memory
+from fnbandit.numerics.device import read_scalars
 from fnbandit.numerics.memory import Memory, precisions
 
 POLICY_ALPHAS = 1000
@@ -43,7 +44,8 @@ class FNUCB(FederatedNetworkGroup):
         """Unit of the bonuses, [n, 1]"""
         self._rule = make_alpha(config)
         self._last_global = math.inf if config.first_iteration_only else self._rule.last_global
-        if self.replica.estimate.always_needed or self.replica.trigger.measures:
+        parts = self.replica
+        if parts.estimate.always_needed or parts.trigger.measures or parts.needs_own_values:
             self._last_global = math.inf
         if config.use_local:
             self._start_local_bound(environment)
@@ -172,7 +174,7 @@ class FNUCB(FederatedNetworkGroup):
         facts, tensors = super().policy_parts(index)
         lift = self.replica.lift
         assert isinstance(lift, TangentFeatures)
-        unit = float(self._unit[index, 0]) if isinstance(self._unit, Tensor) else self._unit
+        unit = read_scalars(self._unit[index, 0])[0] if isinstance(self._unit, Tensor) else self._unit
         facts |= {"network": lift.network.form, "unit": unit, "global_scale": self._global_scale * unit}
         tensors["features_at"] = lift.theta_0
         if not self.config.use_global:
@@ -182,7 +184,8 @@ class FNUCB(FederatedNetworkGroup):
             assert theta is not None and self.replica.inverses is not None
             facts["local_scale"] = self._local_scale * unit
             coming = range(self.iteration + 1, self.iteration + 2 + POLICY_ALPHAS)
-            alphas = torch.tensor([float(self.alpha(t)) for t in coming], dtype=torch.float64)
+            zero = self.alpha_history.new_zeros(())
+            alphas = torch.stack([zero + self.alpha(t) for t in coming])
             own = self.local.subset(slice(index, index + 1)).inverse
             local = own if self.chain.privacy.is_private else self.replica.inverses.parts
             tensors |= {"theta": theta, "local": local, "alphas": alphas}

@@ -24,6 +24,7 @@ from fnbandit.networks.features import TangentFeatures
 from fnbandit.networks.network import Network
 from fnbandit.networks.ragged import can_train, pad_lengths, train_ragged
 from fnbandit.networks.training import estimate_training_memory, steps_due, train
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.memory import Memory, precisions
 from fnbandit.numerics.state import State, add_prefix, remove_prefix
 
@@ -50,8 +51,8 @@ class FNUCBAsynchronous(AsynchronousGroup):
         self._needs_errors, self._single = rule.needs_prediction_errors, rule.numbers == 1
         # alpha in an iteration is an affine function of the downloaded alpha.
         before, after = ([float(rule.at(t, 0, alpha)) for t in range(1, config.horizon + 1)] for alpha in (0.0, 1.0))
-        self._alpha_before = self.like.new_tensor(before)
-        self._alpha_slope = self.like.new_tensor(after) - self._alpha_before
+        self._alpha_before = put_values(np.array(before), self.device, self.dtype)
+        self._alpha_slope = put_values(np.array(after), self.device, self.dtype) - self._alpha_before
         self.alphas = self.like.new_zeros(n)
         """alpha, as downloaded"""
         self.alphas_ahead = self.ahead[:, :, 0].clone()

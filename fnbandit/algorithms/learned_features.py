@@ -22,6 +22,7 @@ from fnbandit.federation.network_training import count_networks
 from fnbandit.federation.replica import Networks, Replica
 from fnbandit.networks.features import LearnedFeatures
 from fnbandit.networks.training import estimate_training_memory
+from fnbandit.numerics.device import put_values, read_scalars
 from fnbandit.numerics.memory import Memory, precisions
 from fnbandit.numerics.products import multiply
 
@@ -56,7 +57,8 @@ class FNExact(FederatedNetworkGroup):
     def make_replica(cls, config: Config, environment: Environment, like: Tensor) -> Replica:
         features = LearnedFeatures(config, environment.dim, like, cls.uses_whole_gradient)
         network = features.network
-        theta_0 = network.initial_parameters(config.seed).to(like).to(getattr(torch, config.network_dtype))
+        theta_0 = put_values(network.initial_parameters(config.seed), like.device, like.dtype)
+        theta_0 = theta_0.to(getattr(torch, config.network_dtype))
         contents = Contents(covariances=1, vectors=1, networks=count_networks(config))
         networks = Networks(network, theta_0, features=features)
         # Rows of an epoch are features already, because theta changes.
@@ -109,7 +111,7 @@ class FNExact(FederatedNetworkGroup):
         facts |= {
             "network": self._network.form,
             "uses_last_layer": not self.uses_whole_gradient,
-            "reward_unit": float(self.replica.unit),
+            "reward_unit": read_scalars(self.replica.unit)[0],
             "keeps_solution": keeps,
         }
         solution = center if keeps else center + tensors["solution"]

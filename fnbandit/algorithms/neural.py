@@ -16,6 +16,7 @@ from fnbandit.environments import Environment
 from fnbandit.federation.replica import Replica
 from fnbandit.networks.network import Network
 from fnbandit.networks.training import estimate_training_memory, steps_due, train
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.memory import Memory, precisions
 
 
@@ -28,7 +29,8 @@ class NetworkLearners(Group):
         super().__init__(config, environment, agents, replica)
         self._learners = 1 if self.traits.runs_in_one_group else len(agents)
         self.network = Network(config, environment.dim)
-        self._theta_0 = self.network.initial_parameters(config.seed).to(self.like).to(self.network_dtype)
+        initial = put_values(self.network.initial_parameters(config.seed), self.device, self.dtype)
+        self._theta_0 = initial.to(self.network_dtype)
         self.theta = self._theta_0.repeat(self._learners, 1)
         """[learners, p]"""
         observations = config.horizon * len(agents) // self._learners

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.products import multiply
 from fnbandit.numerics.randomness import BLOCK, Purpose, generator
 
@@ -25,7 +26,7 @@ class Normals:
                 generator(self._seed, Purpose.THOMPSON, agent, index).standard_normal((BLOCK, self._arms))
                 for agent in self._agents
             ]
-            self._draws = torch.from_numpy(np.stack(draws, axis=1)).to(self._like)
+            self._draws = put_values(np.stack(draws, axis=1), self._like.device, self._like.dtype)
             self._index = index
         return self._draws[offset]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fnbandit.algorithms.base import Group, Scored
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.randomness import Purpose, uniforms
 
 
@@ -17,7 +17,7 @@ class RandomArms(Group):
     def scores(self, iteration: int, contexts: Tensor) -> Scored:
         t, arms = iteration + self.ahead, contexts.shape[1]
         draws = uniforms(self.config.seed, Purpose.EXPLORATION, self.agents, t, arms)
-        return Scored(torch.from_numpy(draws).to(self.like))
+        return Scored(put_values(draws, self.device, self.dtype))
 
     def learn(self, iteration: int, contexts: Tensor, arms: Tensor, rewards: Tensor, evidence: Any) -> None:
         pass

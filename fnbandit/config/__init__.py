@@ -9,10 +9,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fnbandit.config.combinations import check_delay, check_private, check_together, explain_idle
+from fnbandit.config.combinations import (
+    check_attack,
+    check_delay,
+    check_private,
+    check_together,
+    count_liars,
+    explain_idle,
+)
 from fnbandit.config.fields import (
     AggregationName,
     AlgorithmName,
+    AttackName,
     ClockName,
     Count,
     DriftName,
@@ -30,6 +38,7 @@ from fnbandit.config.fields import (
     Probability,
     Share,
     StalenessName,
+    StatisticsRuleName,
     Theory,
     TriggerName,
     WeightName,
@@ -123,16 +132,32 @@ class Config:
     federation: FederationName = "average"
     """How a round trains the shared network: average (networks that agents train on their own histories, as in the
     paper), or one network by sums over agents: gradients, gauss-newton, exact (gauss-newton from 16 observations on;
-    gradients with diagonal matrices)."""
+    gradients with diagonal matrices or more than 2048 parameters)."""
     training_sample: Natural | Literal["auto"] = "auto"
     """Largest number of observations of all agents together in one exchange of gradients or curvature; auto: 4 per
     network parameter, at least 4000; 0: all."""
     newton_steps: Count = 6
     """Largest number of Gauss-Newton steps in a round; fewer where a step reduces the loss by less than 1 in 1000."""
     aggregation: AggregationName = "mean"
-    """Rule by which the server combines the networks: mean, median, trimmed-mean, geometric-median."""
+    """Rule by which the server combines networks, or gradients: mean, median, trimmed-mean, geometric-median, krum,
+    multi-krum, centered-clipping, neighbour-mixing."""
     trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.1
-    """Share of agents that aggregation=trimmed-mean leaves out at each end of every coordinate."""
+    """Share of agents that trimmed-mean leaves out at each end of every coordinate, and share of liars that krum,
+    multi-krum, neighbour-mixing and aggregation_statistics=geometric-median assume."""
+    clipping_radius: Positive | Literal["auto"] = "auto"
+    """tau of aggregation=centered-clipping; auto: the median distance of the networks from the last aggregate."""
+    aggregation_statistics: StatisticsRuleName = "sum"
+    """Rule by which the server adds up W, B and curvatures, and checks triggers: sum, certificate, trimmed,
+    geometric-median."""
+    attack: AttackName = "none"
+    """Lies of the last agents: none, zero, noise, sign-flip, ipm, alie, mimic, reward-flip, promote, overconfident,
+    anxious, flood, alpha-zero, alpha-one. Regret is that of the honest agents."""
+    byzantine_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Share of agents that lie: the last floor(byzantine_share N)."""
+    attack_scale: Positive = 1.0
+    """Strength of an attack, relative to its usual one."""
+    attack_arm: Natural = 0
+    """Arm that attack=promote recommends."""
     server_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of the server's step from the last aggregate to the next."""
     averagings: Count = 1
@@ -287,6 +312,7 @@ class Config:
         check_delay(self.algorithm, self.clock, self.feedback_delay)
         check_private(self.privacy, dataclasses.asdict(self))
         check_together(self.algorithm, self.trigger, self.diagonal, self.participation, self.clock, self.federation)
+        check_attack(dataclasses.asdict(self))
         return self
 
     def _repr_html_(self) -> str:
@@ -298,6 +324,11 @@ class Config:
         fields = dataclasses.asdict(self)
         idle = without_effect(fields) | without_theory(fields)
         return {name: value for name, value in fields.items() if value is not None and name not in idle}
+
+    @property
+    def honest_agents(self) -> int:
+        """Number of agents that do not lie: the first ones, whose regret is measured."""
+        return self.agents - count_liars(dataclasses.asdict(self))
 
     @property
     def depth(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnbandit.config.registry import ALGORITHMS, KINDS, TRIGGERS, without_effect
+from fnbandit.config.registry import ALGORITHMS, KINDS, TRIGGERS, link_names, without_effect
 
 PUBLIC_TRIGGERS = ("always", "period", "geometric")
 """Triggers whose rounds are known beforehand"""
@@ -47,7 +47,8 @@ def check_private(privacy: str, chosen: dict[str, Any]) -> None:
         return
     if algorithm in ("fn-ucb-async", "fedlinucb"):
         raise ValueError(f"algorithm={algorithm!r}: privacy={privacy} accepts fedigw, fn-linear, dislinucb")
-    accepted = {"trigger": PUBLIC_TRIGGERS, "messages": ("exact",), "participation": ("all",)}
+    accepted = {"trigger": PUBLIC_TRIGGERS, "messages": ("exact",), "participation": ("all",), "attack": ("none",),
+                "aggregation_statistics": ("sum",)}  # fmt: skip
     if chosen["diagonal"]:
         raise ValueError(f"diagonal=True: privacy={privacy} accepts False")
     if algorithm in ("fn-ucb", "fn-ucb-less-comm") and chosen["use_global"]:
@@ -59,11 +60,42 @@ def check_private(privacy: str, chosen: dict[str, Any]) -> None:
         accepted["federation"] = ("average", "gradients")
     if algorithm in ("fn-exact", "fn-linear") or chosen["federation"] == "gradients":
         accepted["reward_unit"] = ("one",)
-    if privacy == "central" and algorithm != "dislinucb" and chosen["federation"] == "average":
+    if algorithm != "dislinucb" and (privacy == "central" or chosen["federation"] == "gradients"):
         accepted["aggregation"] = ("mean",)
     for name, choices in accepted.items():
         if chosen[name] not in choices and ":" not in chosen[name]:
             raise ValueError(f"{name}={chosen[name]!r}: privacy={privacy} accepts {', '.join(choices)}")
+
+
+def check_attack(settings: dict[str, Any]) -> None:
+    """Raise a one-line ValueError where an attack or a rule against it cannot be had with the other parts."""
+    attack, rule, algorithm = settings["attack"], settings["aggregation_statistics"], settings["algorithm"]
+    idle = without_effect(settings) if attack != "none" or rule != "sum" else {}
+    if rule != "sum" and "aggregation_statistics" not in idle:
+        choice = f"aggregation_statistics={rule!r}"
+        if algorithm == "fn-ucb":
+            raise ValueError(f"{choice}: algorithm=fn-ucb sends every inverse; fn-ucb-less-comm sends the server's")
+        rounded = [link for link in link_names(settings["messages"]) if link not in ("exact", "factored")]
+        if rounded and rule in KINDS["aggregation_statistics"]:
+            raise ValueError(f"{choice}: messages={rounded[0]} changes honest numbers; accepted: exact, factored")
+    if attack == "none" or "attack" in idle:
+        return
+    choice = f"attack={attack!r}"
+    if algorithm == "fn-ucb" and attack not in ("reward-flip", "promote", "flood"):
+        raise ValueError(f"{choice}: algorithm=fn-ucb sends every inverse; fn-ucb-less-comm accepts it")
+    if algorithm == "fedigw" and attack in ("overconfident", "anxious"):
+        raise ValueError(f"{choice}: algorithm=fedigw sends no statistics; expected an attack on networks")
+    if attack == "flood" and settings["trigger"] in ("always", "period", "geometric"):
+        raise ValueError(f"{choice}: trigger={settings['trigger']} has no reports; accepted: logdet, diagonal, budget")
+    if attack in ("alpha-zero", "alpha-one") and ("weight" in idle or settings["weight"] in ("ramp", "constant")):
+        raise ValueError(f"{choice}: no agent sends alpha; expected fn-ucb-less-comm with weight=earned or theory")
+
+
+def count_liars(settings: dict[str, Any]) -> int:
+    """Return the number of agents that lie, floor(byzantine_share N); 0 without an attack."""
+    if settings.get("attack", "none") == "none" or "attack" in without_effect(settings):
+        return 0
+    return int(settings["byzantine_share"] * settings["agents"] + 1e-9)
 
 
 def explain_idle(name: str, reason: str, form: str = "{}={}") -> str:

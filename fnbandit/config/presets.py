@@ -103,6 +103,10 @@ def tune(environment: str, algorithm: str, hidden_layers: int) -> dict[str, Any]
     if _has_table(environment):
         settings |= {"regularization": 1.0, "ramp": 100, "training_fade": 0.0}
         rate = 0.01
+        if algorithm == "fn-exact":
+            # One network fits the few rewards of 1 that all agents have seen; weaker decay follows each of them.
+            settings |= {"training_decay": 1.0}
+            rate = 0.003
     is_linear = algorithm.startswith(("linear", "dislinucb", "fedlinucb"))
     if environment == "routing":
         # A linear model of [x, e_k] has one constant per arm and cannot depend on the question.

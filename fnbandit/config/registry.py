@@ -29,7 +29,8 @@ BOUNDS = ("norm_bound", "noise_bound", "delta")
 MATRICES = ("diagonal", "regularization", "statistics_dtype")
 PRIVATE_NETWORKS = ("privacy", "privacy_clip")
 PRIVATE_STATISTICS = ("privacy_feature_clip", "privacy_reward_clip", "privacy_factorization")
-ROUND_FIELDS = ("trigger", "participation", "messages", "exploration_global", *MATRICES)
+ROUND_FIELDS = ("trigger", "participation", "messages", "exploration_global", "attack", "aggregation_statistics",
+                *MATRICES)  # fmt: skip
 LEARNED = (*NETWORKS, *ROUND_FIELDS, "federation", *AVERAGING, "reward_unit", *PRIVATE_NETWORKS)
 FEDERATED = (*LEARNED, "weight", "first_iteration_only", "exploration_local", "use_global", "use_local", "aggregate")
 ASYNCHRONOUS_LINEAR = ("trigger", "messages", "exploration_global", "regularization", "statistics_dtype")
@@ -37,7 +38,7 @@ ASYNCHRONOUS = (*NETWORKS, *ASYNCHRONOUS_LINEAR, "weight", "first_iteration_only
                 "use_local", "aggregate", "reward_unit", "staleness")  # fmt: skip
 NEURAL_FIELDS = (*NETWORKS, *MATRICES, "exploration_local")
 FEDIGW_FIELDS = (*NETWORKS, *AVERAGING, "federation", "trigger", "participation", "messages", "reward_unit",
-                 "regularization", "statistics_dtype", "gap_weight", *PRIVATE_NETWORKS)  # fmt: skip
+                 "attack", "regularization", "statistics_dtype", "gap_weight", *PRIVATE_NETWORKS)  # fmt: skip
 LINEAR = ("exploration_global", "regularization", "statistics_dtype")
 
 ALGORITHMS = {
@@ -154,6 +155,53 @@ AGGREGATIONS = {
                          "the mean of every coordinate without its extremes", ("trim",)),
     "geometric-median": Part("fnbandit.federation.aggregation:GeometricMedian", "geometric median",
                              "the point with the least sum of distances (Weiszfeld)"),
+    "krum": Part("fnbandit.federation.aggregation:Krum", "Krum",
+                 "the agent's network that is nearest to its n - f - 1 nearest others, f = floor(trim n)", ("trim",)),
+    "multi-krum": Part("fnbandit.federation.aggregation:MultiKrum", "multi-Krum",
+                       "the mean of the n - f networks that Krum prefers", ("trim",)),
+    "centered-clipping": Part("fnbandit.federation.aggregation:CenteredClipping", "centered clipping",
+                              "steps from the last aggregate, of at most clipping_radius per agent",
+                              ("clipping_radius",)),
+    "neighbour-mixing": Part("fnbandit.federation.aggregation:NeighbourMixing", "neighbour mixing",
+                             "the trimmed mean of means over the n - f nearest neighbours", ("trim",)),
+}  # fmt: skip
+
+STATISTICS_RULES = {
+    "sum": Part("fnbandit.federation.statistics_rules:SumOfStatistics", "", "the sum over all agents (Alg. 2, line 5)"),
+    "certificate": Part("fnbandit.federation.statistics_rules:Certificate", "certificate",
+                        "the sum over agents whose statistics are those of some rows; the others are dropped"),
+    "trimmed": Part("fnbandit.federation.statistics_rules:TrimmedStatistics", "trimmed",
+                    "certificate, and agents are dropped whose rewards the others' solution does not explain"),
+    "geometric-median": Part("fnbandit.federation.statistics_rules:MedianOfSolutions", "median of solutions",
+                             "certificate, and the geometric median of the solutions of groups of agents", ("trim",)),
+}  # fmt: skip
+
+LIARS = ("byzantine_share",)
+SCALED = (*LIARS, "attack_scale")
+ATTACKS = {
+    "none": Part("fnbandit.federation.attacks:NoAttack", "", "all agents are honest"),
+    "zero": Part("fnbandit.federation.attacks:Zero", "zeros", "0 in place of statistics and networks", LIARS),
+    "noise": Part("fnbandit.federation.attacks:Noise", "noise",
+                  "Gaussian noise of attack_scale times the root mean square of the values", SCALED),
+    "sign-flip": Part("fnbandit.federation.attacks:SignFlip", "flipped signs",
+                      "-attack_scale times B, gradients, and theta_i - theta_sync", SCALED),
+    "ipm": Part("fnbandit.federation.attacks:InnerProduct", "inner products",
+                "inner-product manipulation: -2 attack_scale times the mean of the honest", SCALED),
+    "alie": Part("fnbandit.federation.attacks:ALittleIsEnough", "a little is enough",
+                 "the mean of the honest plus 1.5 attack_scale standard deviations", SCALED),
+    "mimic": Part("fnbandit.federation.attacks:Mimic", "mimicry", "a copy of the first honest upload", LIARS),
+    "reward-flip": Part("fnbandit.federation.attacks:RewardFlip", "flipped rewards",
+                        "true statistics of rewards h_max + h_min - r", LIARS),
+    "promote": Part("fnbandit.federation.attacks:Promote", "promotion",
+                    "true statistics of rewards that are high for attack_arm and low for the others",
+                    (*LIARS, "attack_arm")),
+    "overconfident": Part("fnbandit.federation.attacks:Overconfident", "overconfidence",
+                          "W_i = attack_scale n L^2 I, which ends everybody's exploration", SCALED),
+    "anxious": Part("fnbandit.federation.attacks:Anxious", "anxiety",
+                    "W_i = 0, which keeps the bonus of UCB^b up for ever", LIARS),
+    "flood": Part("fnbandit.federation.attacks:TriggerFlood", "flood", "asks for a round in every iteration", SCALED),
+    "alpha-zero": Part("fnbandit.federation.attacks:AlphaAtZero", "alpha = 0", "argues for alpha = 0", LIARS),
+    "alpha-one": Part("fnbandit.federation.attacks:AlphaAtOne", "alpha = 1", "argues for alpha = 1", LIARS),
 }  # fmt: skip
 
 FEDERATIONS = {
@@ -161,7 +209,7 @@ FEDERATIONS = {
                     "the average of networks that agents train on their own histories (the paper)",
                     (*AVERAGING, "training_start")),
     "gradients": Part("fnbandit.federation.network_training:GradientSums", "gradient sums",
-                      "one network: optimiser steps at the server on sums of gradients", SUMS),
+                      "one network: optimiser steps at the server on sums of gradients", (*SUMS, "aggregation")),
     "gauss-newton": Part("fnbandit.federation.network_training:GaussNewton", "Gauss-Newton",
                          "one network: Levenberg-Marquardt steps at the server on sums of g g^T",
                          (*SUMS, "newton_steps")),
@@ -229,6 +277,8 @@ KINDS: dict[str, dict[str, Part]] = {
     "training_optimizer": OPTIMIZERS,
     "federation": FEDERATIONS,
     "aggregation": AGGREGATIONS,
+    "aggregation_statistics": STATISTICS_RULES,
+    "attack": ATTACKS,
     "messages": CHANNELS,
     "clock": CLOCKS,
     "staleness": STALENESS,

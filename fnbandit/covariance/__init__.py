@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fnbandit.config import Config
 from fnbandit.covariance import diagonal, estimate, full
+from fnbandit.covariance.own_values import OwnDiagonals, OwnMatrices
 from fnbandit.numerics.state import State
 from fnbandit.numerics.tree import TreeSum
 
@@ -257,6 +258,8 @@ class Matrices:
     """Returns rows [n, k, p] in the form that `Covariance.absorb` takes"""
     triangular_factor: Callable[[Tensor, Lift], Tensor]
     """Returns a triangular factor R of an update: R^T R = G^T G"""
+    own: Any
+    """Operations on the W_i of all agents, where the server holds each of them"""
 
 
 FULL = Matrices(
@@ -273,6 +276,7 @@ FULL = Matrices(
     factor=lambda p, r: min(r, p) * (2 * p - min(r, p) + 1) // 2,
     as_update=lambda rows: rows,
     triangular_factor=full.triangular_factor,
+    own=OwnMatrices,
 )
 DIAGONAL = Matrices(
     covariance=diagonal.Diagonal,
@@ -287,6 +291,7 @@ DIAGONAL = Matrices(
     factor=lambda p, r: p,
     as_update=lambda rows: rows.square().sum(1),
     triangular_factor=lambda update, lift: update,
+    own=OwnDiagonals,
 )
 
 

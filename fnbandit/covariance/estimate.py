@@ -16,7 +16,7 @@ from torch import Tensor
 from fnbandit.core import Rows, Triangle
 from fnbandit.covariance.full import Full, compute_downdate
 from fnbandit.covariance.gram import gram_triangle, invert, pack_triangle, sum_of_sample, sum_of_squares, symmetric
-from fnbandit.numerics.products import chunks, downdate, is_small, multiply
+from fnbandit.numerics.products import chunks, downdate, fits_workspace, multiply
 from fnbandit.numerics.state import State
 from fnbandit.numerics.tree import LEAF, TreeSum
 
@@ -96,7 +96,7 @@ class FullEpoch:
         return 0 if self._carried is None else self._carried.shape[1]
 
     def release(self) -> None:
-        if not is_small(self._z):
+        if not fits_workspace(self._z.numel(), self._z):
             self._z = self._z.new_empty(self._agents, 0, self._z.shape[2])
 
     def evaluate(self, x: Tensor) -> FullEvaluation:

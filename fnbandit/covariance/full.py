@@ -17,11 +17,11 @@ from torch import Tensor
 from fnbandit.core import Rows, Triangle
 from fnbandit.covariance.gram import sum_of_squares, symmetric
 from fnbandit.numerics.products import (
-    WORKSPACE,
     chunks,
     downdate,
     factorize,
     fill_tiles,
+    fits_workspace,
     multiply,
     multiply_tiles,
     solve_lower,
@@ -111,7 +111,7 @@ class Full:
     def _compute_downdate(self, contexts: Tensor) -> Tensor:
         """Return the new rows of Z, computed for as many covariances at a time as fit the work space."""
         count, k, p = len(contexts), contexts.shape[1], self._buffer.shape[2]
-        if count * k * p * self._buffer.itemsize <= WORKSPACE:
+        if fits_workspace(count * k * p, self._buffer):
             rows = self._lift(contexts)
             return compute_downdate(rows, self.solve(rows))
         change = self._buffer.new_empty(count, k, p)

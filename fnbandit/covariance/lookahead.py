@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.products import multiply
 from fnbandit.numerics.state import State
 
@@ -60,8 +61,8 @@ class OwnRows:
         rooms = room(self.lengths[agents])
         for size in np.unique(rooms[rooms > 0]):
             places = np.flatnonzero(rooms == size)
-            index, device = torch.from_numpy(agents[places]).to(self._z.device), self._z.device
-            yield Own(torch.from_numpy(places).to(device), self._z[index, :size], self._coefficients[index, :size])
+            index = put_values(agents[places], self._z.device)
+            yield Own(put_values(places, self._z.device), self._z[index, :size], self._coefficients[index, :size])
 
     def correct_for_own_rows(self, agents: np.ndarray, x: Tensor, solved: Tensor, mean: Tensor) -> None:
         """Change V^-1 x to V-bar^-1 x [n', k, p], and the mean to that with own rows [n', k], in place."""
@@ -78,7 +79,7 @@ class OwnRows:
             more = most - self._z.shape[1]
             self._z = torch.nn.functional.pad(self._z, (0, 0, 0, more))
             self._coefficients = torch.nn.functional.pad(self._coefficients, (0, more))
-        index, at = (torch.from_numpy(values).to(rows.device) for values in (agents[:, None], places))
+        index, at = (put_values(values, rows.device) for values in (agents[:, None], places))
         self._z[index, at] = rows
         self._coefficients[index, at] = coefficients
         self.lengths[agents] += counts

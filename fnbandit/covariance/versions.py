@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.products import LEAST_ROWS, TILE, add_gram, multiply_rows, multiply_tiles
 from fnbandit.numerics.state import State
 
@@ -84,7 +85,7 @@ class Versions:
 
         u is [n, k, chunk], and 0 for rows that are not part of an agent's version.
         """
-        within = torch.from_numpy(versions % self._chunk).to(x.device)
+        within = put_values(versions % self._chunk, x.device)
         known = torch.arange(self._chunk, device=x.device) < within[:, None, None]
         product, u = torch.empty_like(x), x.new_empty(*x.shape[:2], self._chunk)
         for base, members in self._groups(versions):
@@ -104,7 +105,7 @@ class Versions:
             ends = np.append(np.flatnonzero(np.diff(bases)) + 1, len(bases)).tolist()
             return [(int(bases[start]), slice(start, end)) for start, end in pairwise([0, *ends])]
         device = self._like.device
-        return [(int(base), torch.from_numpy(np.flatnonzero(bases == base)).to(device)) for base in np.unique(bases)]
+        return [(int(base), put_values(np.flatnonzero(bases == base), device)) for base in np.unique(bases)]
 
     def to_fill(self, versions: np.ndarray, counts: np.ndarray, rows: int) -> np.ndarray:
         """Return the additions to `counts` [n], [n], with which the rows of every base fill whole tiles.

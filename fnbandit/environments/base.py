@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fnbandit.errors import PACKAGES
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.randomness import BLOCK
 
 
@@ -112,8 +113,7 @@ class Stream:
         return offset
 
     def _tensor(self, arrays: list[np.ndarray]) -> torch.Tensor:
-        stacked = torch.from_numpy(np.stack(arrays, axis=1))
-        return stacked.to(device=self._device, dtype=self._dtype)
+        return put_values(np.stack(arrays, axis=1), self._device, self._dtype)
 
     def contexts(self, iteration: int) -> torch.Tensor:
         """Return X_{t,i} of every agent, [agents, arms, dim] (Alg. 1, line 3)."""

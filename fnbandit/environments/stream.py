@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fnbandit.environments.base import Environment, draw_block
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.randomness import BLOCK
 
 
@@ -36,14 +37,25 @@ class RaggedStream:
     def _places(self, active: np.ndarray, iterations: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the indices of agents and of their iterations in the blocks; draw blocks that are not held."""
         blocks, offsets = np.divmod(iterations - 1, BLOCK)
-        for place in np.flatnonzero(self._blocks[active] != blocks):
-            agent = int(active[place])
-            if self._blocks[agent] == blocks[place]:
-                continue  # drawn for another iteration of the same agent
-            block = draw_block(self._environment, self._agents[agent], int(blocks[place]))
-            self._contexts[agent] = torch.from_numpy(block.contexts)
-            self._means[agent] = torch.from_numpy(block.means)
-            self._noise[agent] = torch.from_numpy(block.noise)
-            self._blocks[agent] = blocks[place]
+        places = np.flatnonzero(self._blocks[active] != blocks)
+        if len(places):
+            # An agent that occurs several times needs one block.
+            agents, first = np.unique(active[places], return_index=True)
+            self._draw(agents, blocks[places[first]])
         device = self._contexts.device
-        return torch.from_numpy(active).to(device), torch.from_numpy(offsets).to(device)
+        return put_values(active, device), put_values(offsets, device)
+
+    def _draw(self, agents: np.ndarray, numbers: np.ndarray) -> None:
+        """Draw a block of each of some agents."""
+        drawn = [
+            draw_block(self._environment, self._agents[agent], number)
+            for agent, number in zip(agents.tolist(), numbers.tolist(), strict=True)
+        ]
+        index = put_values(agents, self._contexts.device)
+        for held, arrays in (
+            (self._contexts, [block.contexts for block in drawn]),
+            (self._means, [block.means for block in drawn]),
+            (self._noise, [block.noise for block in drawn]),
+        ):
+            held[index] = put_values(np.stack(arrays), held.device, held.dtype)
+        self._blocks[agents] = numbers

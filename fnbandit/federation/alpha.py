@@ -13,9 +13,13 @@ from fnbandit.config.registry import build
 from fnbandit.covariance import Covariance, Lift
 from fnbandit.environments import Environment
 from fnbandit.federation.triggers import RoundCounters
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.memory import Memory, precisions
 from fnbandit.numerics.products import chunks
 from fnbandit.numerics.state import State
+
+HUGE = 1e9
+"""Errors that an attacker uploads"""
 
 
 class AlphaRule:
@@ -68,6 +72,10 @@ class AlphaRule:
         `counters` are those of the round or, in a one-agent round, of that agent.
         """
         return alphas.min()
+
+    def argue_for(self, value: float, alphas: Tensor) -> Tensor:
+        """Return uploads, in place of honest ones [n, ..], that make `combine` return a value, 0 or 1, if they can."""
+        return torch.full_like(alphas, value)
 
     def memory(self, environment: Environment) -> Memory:
         """Return the bytes of an agent's state."""
@@ -153,6 +161,12 @@ class ErrorGatedRamp(AlphaRule):
             low, high = self.half, min(1.0, max(self.half, (counters.rounds + 1) / self.grown))
         return (self.margin * ratio.square()).clamp(min=low, max=high)
 
+    def argue_for(self, value: float, alphas: Tensor) -> Tensor:
+        """Return huge errors of the mean that alpha should not trust, and none of the other."""
+        errors = torch.zeros_like(alphas)
+        errors[:, 0 if value else 1] = HUGE
+        return errors
+
     def state(self) -> State:
         return {"errors": self._errors}
 
@@ -200,7 +214,7 @@ class DomainRatio(AlphaRule):
     def start(self, environment: Environment, lift: Lift, local: Covariance, agents: int, like: Tensor) -> None:
         self._lift = lift
         self._stride = stride(self._config, environment.arms)
-        domain = torch.from_numpy(environment.domain(self._config.domain_sample)).to(like)
+        domain = put_values(environment.domain(self._config.domain_sample), like.device, like.dtype)
         self._points = lift(domain[None])[0]
         """Features [points, p]"""
         self._variances = local.quadratic(self._points.expand(agents, -1, -1))

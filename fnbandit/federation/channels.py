@@ -18,6 +18,7 @@ from fnbandit.config.registry import build, link_names
 from fnbandit.core import Upload
 from fnbandit.covariance import Lift, matrices
 from fnbandit.federation.messages import Contents, Size
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.randomness import Purpose, uniforms
 from fnbandit.numerics.state import State, add_prefix, remove_prefix
 
@@ -165,7 +166,7 @@ class Quantized(Channel):
         levels = 2 ** (self._config.message_bits - 1) - 1
         step = values.abs().amax(dim=1, keepdim=True) / levels
         step = step.where(step > 0, 1)
-        return (values / step + torch.from_numpy(draws).to(values)).floor_().mul_(step)
+        return (values / step + put_values(draws, values.device, values.dtype)).floor_().mul_(step)
 
     def resize_upload(self, sizes: Sizes, contents: Contents, rows: int) -> Sizes:
         bits, scales = self._config.message_bits, contents.covariances + contents.vectors + contents.networks

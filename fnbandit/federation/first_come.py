@@ -21,6 +21,7 @@ from fnbandit.federation.messages import Contents, exchange_cost
 from fnbandit.federation.parts import CommunicationParts
 from fnbandit.federation.quantities import average_quantities
 from fnbandit.federation.triggers import RoundCounters
+from fnbandit.numerics.device import put_values, read_scalars
 from fnbandit.numerics.products import multiply
 from fnbandit.numerics.state import State, add_prefix, remove_prefix
 
@@ -136,7 +137,7 @@ class FirstComeServer:
         """B [p]"""
         self._versions = np.zeros(n, dtype=np.int64)
         """Version of V in every agent's last download"""
-        self._shares = torch.zeros(n, dtype=torch.float64)
+        self._shares = like.new_zeros(n, dtype=torch.float64)
         """Share of every agent's network in the average; 0 before its first upload"""
         self._trained = False
         self.theta = replica.theta_0
@@ -176,7 +177,7 @@ class FirstComeServer:
         alpha: Tensor | float = 0.0
         if upload.alpha is not None:
             self._alphas[agent] = upload.alpha[0]
-            alpha = self._rule.combine(self._alphas[torch.from_numpy(uploaders)], counters)
+            alpha = self._rule.combine(self._alphas[put_values(uploaders, self._alphas.device)], counters)
         version = replace(version, inverses=inverses.latest, uploaders=len(uploaders))
         return replace(download, statistics=version, theta=self.theta, alpha=alpha, trained=self._trained)
 
@@ -191,7 +192,7 @@ class FirstComeServer:
             iteration=upload.iteration,
             length=length,
             triggered=(agent,),
-            measure=float(upload.measure),
+            measure=read_scalars(upload.measure)[0],
             level=self.replica.trigger.level,
             cost=cost,
             quantities=average_quantities([upload], download),
@@ -235,7 +236,7 @@ class FirstComeServer:
         self._last = state["last"].numpy().copy()
         self._counts = state["counts"].numpy().copy()
         self.sum_of_moments = state["sum_of_moments"].to(self.sum_of_moments)
-        self._shares = state["shares"].clone()
+        self._shares = state["shares"].to(self._shares, copy=True)
         self._versions = state["versions"].numpy().copy()
         if self.theta is not None:
             self.theta = state["theta"].to(self.theta)

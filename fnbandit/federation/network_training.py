@@ -19,12 +19,13 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.config.registry import resolve_part
+from fnbandit.config.registry import build, resolve_part
 from fnbandit.core import Content, Triangle
 from fnbandit.covariance.gram import pack_triangle, symmetric
-from fnbandit.federation.aggregation import make_aggregation
+from fnbandit.federation.aggregation import Aggregation, make_aggregation
 from fnbandit.networks.ragged import RAGGED_RULES
 from fnbandit.networks.training import WORSE, loss_factors, rates
+from fnbandit.numerics.device import read_scalars
 from fnbandit.numerics.state import State
 
 DAMPING = 0.003
@@ -32,8 +33,12 @@ DAMPING = 0.003
 EASE, TIGHTEN = 0.2, 2.0
 """Smallest factor of the damping after a step that reduced the loss; factor after the first one that did not, which
 doubles with each further one"""
+LARGEST_CURVATURE = 2048
+"""Most parameters of a network that federation=exact trains by curvature, whose messages grow with their square"""
 CONVERGED = 1e-3
 """A step that reduces the loss by a smaller share is the last one"""
+TYPICAL_STEPS = 5.5
+"""Gauss-Newton steps in a round, on average over runs of the built-in tasks"""
 
 
 class Ask(NamedTuple):
@@ -41,6 +46,8 @@ class Ask(NamedTuple):
 
     theta: Tensor
     content: Content
+    place: int = 0
+    """Number, among the exchanges of this training so far, of the one whose sums it goes on from"""
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,6 @@ class TrainingTask:
     """True where agents have trained, or train now, for this round"""
     has_full_matrices: bool
     """False where messages must not grow with the square of the parameters"""
-    is_first: bool
-    """True where the network has never been trained"""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,8 @@ class TrainedNetwork:
     """Sum over the sample of g g^T at theta, where it is known"""
     moments: Tensor | None = None
     """Sum over the sample of (y - f) g at theta, [p], where it is known"""
+    place: int = 0
+    """Number of the exchange that these sums come from"""
 
 
 Training = Generator[Ask, dict[str, Any], TrainedNetwork]
@@ -94,6 +101,8 @@ class NetworkTraining:
     """True where every agent trains a network of its own before it uploads"""
     is_linear = True
     """True where the server needs sums over agents only"""
+    gradient_rule: Aggregation | None = None
+    """Rule that combines the agents' mean gradients; None for their sum"""
     least_observations = 1
     """Smallest number of observations of all participants with which a network is trained"""
 
@@ -103,6 +112,10 @@ class NetworkTraining:
     def train(self, task: TrainingTask) -> Training:
         """Train from `task.theta`: yield the next exchange, receive its sums, return the new network."""
         raise NotImplementedError
+
+    def expect_exchanges(self, steps: float, has_full_matrices: bool, parameters: int) -> tuple[Content, float]:
+        """Return the content of the exchanges that `train` asks for, and about how many a training of J steps has."""
+        return "gradient", steps
 
     def state(self) -> State:
         """Return all that `load` needs to continue with the same bits after a round."""
@@ -128,23 +141,24 @@ class GradientSums(NetworkTraining):
                 f"training_optimizer={config.training_optimizer!r}: federation={config.federation} accepts adam, gd"
             )
         self._optimizer = RAGGED_RULES[optimizer]
+        self.gradient_rule = build("aggregation", config.aggregation, config)
 
     def train(self, task: TrainingTask) -> Training:
         scale, decay = loss_factors(self._config, task.observations)
         towards = task.initial if self._config.training_loss == "paper" else torch.zeros_like(task.theta)
         theta, gradient = task.theta.clone(), torch.empty_like(task.theta)
         direction = self._optimizer(gradient, task.steps)
-        first = squares = math.nan
-        totals: dict[str, Any] = {}
+        losses: list[Tensor] = []
         for step, rate in enumerate(rates(self._config, task.steps, task.iteration)):
             totals = yield Ask(theta.clone(), "gradient")
-            squares = float(totals.get("squares", math.nan))
-            first = squares if step == 0 else first
+            losses += [totals["squares"]] if "squares" in totals else []  # with privacy agents do not tell their errors
             gradient.copy_(totals["moments"]).mul_(-scale * task.factor).add_(theta - towards, alpha=decay)
             theta.add_(direction(step), alpha=rate)
-        is_secret = "squares" not in totals  # with privacy agents do not tell their errors
-        is_better = squares <= WORSE * max(first, task.observations / task.factor)
-        is_sane = bool(torch.isfinite(theta).all()) and (is_better or is_secret)
+        if not losses:
+            is_finite = math.isfinite(read_scalars(theta.abs().amax())[0])
+            return TrainedNetwork(theta if is_finite else task.theta, steps=task.steps)
+        first, squares, largest = read_scalars(losses[0], losses[-1], theta.abs().amax())
+        is_sane = math.isfinite(largest) and squares <= WORSE * max(first, task.observations / task.factor)
         return TrainedNetwork(theta if is_sane else task.theta, squares, task.steps)
 
 
@@ -162,9 +176,10 @@ class GaussNewton(NetworkTraining):
         towards = task.initial.double() if self._config.training_loss == "paper" else 0.0
         theta = task.theta
         totals = yield Ask(theta, "curvature")
-        squares, curvature, moments = _receive(totals)
-        loss = _loss(theta, squares, weight, decay, towards)
-        steps, tighten = self._config.newton_steps, TIGHTEN
+        curvature, moments = _receive(totals)
+        squares, distance = read_scalars(totals["squares"], _square_distance(theta, towards))
+        loss = _loss(squares, distance, weight, decay)
+        steps, tighten, place = self._config.newton_steps, TIGHTEN, 0
         for step in range(1, steps + 1):
             damped = weight * curvature
             damped.diagonal().add_(decay + mu)
@@ -172,23 +187,32 @@ class GaussNewton(NetworkTraining):
             factor = torch.linalg.cholesky_ex(damped).L
             change = torch.cholesky_solve(right[:, None], factor)[:, 0]
             candidate = (theta.double() + change).to(theta)
-            found = _receive((yield Ask(candidate, "curvature")))
-            new = _loss(candidate, found[0], weight, decay, towards)
+            expected = 0.5 * (change * (mu * change + right)).sum()
+            totals = yield Ask(candidate, "curvature", place)
+            found = _receive(totals)
+            new_squares, distance, reduction = read_scalars(
+                totals["squares"], _square_distance(candidate, towards), expected
+            )
+            new = _loss(new_squares, distance, weight, decay)
             if not new < loss:
                 mu, tighten = mu * tighten, 2 * tighten
                 continue
-            gain = min(1.0, (loss - new) / (0.5 * float((change * (mu * change + right)).sum())))
+            gain = min(1.0, (loss - new) / reduction)
             mu, tighten = mu * max(EASE, 1 - (2 * gain - 1) ** 3), TIGHTEN
             is_converged = loss - new < CONVERGED * loss
-            theta, loss, (squares, curvature, moments) = candidate, new, found
+            theta, loss, squares, place, (curvature, moments) = candidate, new, new_squares, step, found
             if is_converged:
                 steps = step
                 break
-        return TrainedNetwork(theta, squares, steps + 1, Triangle(pack_triangle(curvature)), moments)
+        return TrainedNetwork(theta, squares, steps + 1, Triangle(pack_triangle(curvature)), moments, place)
+
+    def expect_exchanges(self, steps: float, has_full_matrices: bool, parameters: int) -> tuple[Content, float]:
+        return "curvature", 1 + min(TYPICAL_STEPS, self._config.newton_steps)
 
 
 class ExactFederation(NetworkTraining):
-    """Gauss-Newton steps from `least_observations` on; with diagonal matrices gradients, whose messages have p numbers.
+    """Gauss-Newton steps from `least_observations` on; gradients with diagonal matrices and for large networks, because
+    messages of gradients have p numbers.
 
     A first fit to fewer observations leads to a poor network, which later steps do not leave. J steps on gradients in
     the first rounds, instead, take fifty times more exchanges, and the networks that follow from them are no better.
@@ -201,8 +225,13 @@ class ExactFederation(NetworkTraining):
         self._gradients, self._newton = GradientSums(config), GaussNewton(config)
 
     def train(self, task: TrainingTask) -> Training:
-        rule = self._newton if task.has_full_matrices else self._gradients
-        return (yield from rule.train(task))
+        return (yield from self._choose(task.has_full_matrices, task.theta.numel()).train(task))
+
+    def expect_exchanges(self, steps: float, has_full_matrices: bool, parameters: int) -> tuple[Content, float]:
+        return self._choose(has_full_matrices, parameters).expect_exchanges(steps, has_full_matrices, parameters)
+
+    def _choose(self, has_full_matrices: bool, parameters: int) -> NetworkTraining:
+        return self._newton if has_full_matrices and parameters <= LARGEST_CURVATURE else self._gradients
 
 
 class Averaging(NetworkTraining):
@@ -223,6 +252,9 @@ class Averaging(NetworkTraining):
             theta = self._rule(totals["theta"], theta)
         return TrainedNetwork(theta)
 
+    def expect_exchanges(self, steps: float, has_full_matrices: bool, parameters: int) -> tuple[Content, float]:
+        return "network", self._config.averagings - 1
+
     def state(self) -> State:
         return self._rule.state()
 
@@ -230,13 +262,18 @@ class Averaging(NetworkTraining):
         self._rule.load(state)
 
 
-def _receive(totals: dict[str, Any]) -> tuple[float, Tensor, Tensor]:
-    """Return the sum of squared errors, A [p, p] and b [p] of an exchange, in double precision."""
+def _receive(totals: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Return A [p, p] and b [p] of an exchange, in double precision."""
     triangle, moments = totals["covariance"].values, totals["moments"].double()
-    return float(totals["squares"]), symmetric(triangle, len(moments)), moments
+    return symmetric(triangle, len(moments)), moments
 
 
-def _loss(theta: Tensor, squares: float, weight: float, decay: float, towards: Tensor | float) -> float:
+def _square_distance(theta: Tensor, towards: Tensor | float) -> Tensor:
+    """Return ||theta - towards||^2 in double precision."""
+    return (theta.double() - towards).square().sum()
+
+
+def _loss(squares: float, distance: float, weight: float, decay: float) -> float:
     """Return the loss that `networks.training.Task` defines; infinity where it is NaN."""
-    loss = 0.5 * weight * squares + 0.5 * decay * float((theta.double() - towards).square().sum())
+    loss = 0.5 * weight * squares + 0.5 * decay * distance
     return loss if math.isfinite(loss) else math.inf

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fnbandit.core import Download, Upload
+from fnbandit.numerics.device import read_scalars
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,11 @@ QUANTITIES = (
     Quantity("diverged"),
     Quantity("alpha"),
     Quantity("broadcast_alpha"),
+    Quantity("dropped_share", "dropped_share"),
 )
 """loss: mean squared error of the training; steps: its steps; diverged: share of agents whose training diverged, which
 return to their start; alpha: alpha_i, where agents compute it (Alg. 1, line 15); broadcast_alpha: the server's alpha
-(Alg. 2, line 4)
+(Alg. 2, line 4); dropped_share: share of agents whose uploads failed a check of the server
 """
 
 
@@ -41,7 +43,10 @@ def average_quantities(
     """Return the means over selected agents of the quantities of one exchange; NaN where no agent reports one."""
     reported = {one.name: [upload.report[one.name] for upload in uploads if one.name in upload.report]
                 for one in QUANTITIES}  # fmt: skip
-    found = {name: float(select(torch.cat(parts)).mean()) if parts else math.nan for name, parts in reported.items()}
+    means = {name: select(torch.cat(parts)).mean() for name, parts in reported.items() if parts}
     if isinstance(download.alpha, Tensor):
-        found["broadcast_alpha"] = float(download.alpha)
+        means["broadcast_alpha"] = download.alpha
+    found = dict.fromkeys(reported, math.nan)
+    if means:
+        found |= dict(zip(means, read_scalars(*means.values()), strict=True))
     return found

@@ -11,15 +11,17 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.config.registry import build
-from fnbandit.core import Content, Cost, Download, StatisticsUpdate, Triangle, Upload
+from fnbandit.config.registry import build, resolve_part
+from fnbandit.core import Content, Cost, Download, Rows, StatisticsUpdate, Triangle, Upload
 from fnbandit.covariance import Account, Estimate, Lift, LocalInverses, matrices
 from fnbandit.covariance.gram import sum_of_curvatures
+from fnbandit.federation.attacks import make_attack
 from fnbandit.federation.messages import THETA_ALONE, UPLOADS, Contents, exchange_cost
 from fnbandit.federation.network_training import NetworkTraining
 from fnbandit.federation.participation import make_participation
 from fnbandit.federation.parts import CommunicationParts
 from fnbandit.federation.sampling import Sample, sample_limit
+from fnbandit.federation.statistics_rules import make_statistics_rule
 from fnbandit.federation.triggers import RoundCounters
 from fnbandit.networks.features import LearnedFeatures
 from fnbandit.networks.network import Network
@@ -64,7 +66,7 @@ class Replica(CommunicationParts):
         networks: Networks | None = None,
     ) -> None:
         super().__init__(config, lift, parameters, up, down, networks.network.parameter_count if networks else None)
-        self._config, self._agents = config, config.agents
+        self._config, self._agents, self._honest = config, config.agents, config.honest_agents
         regularization = config.number("regularization")
         self.estimate: Estimate = matrices(config).estimate(
             parameters, regularization, like, lift, self.trigger.needs_diagonal
@@ -95,6 +97,14 @@ class Replica(CommunicationParts):
         """Number of rounds so far"""
         self.last_trained = 0
         """Iteration of the last round for which agents trained"""
+        self.attack, self.statistics_rule = make_attack(config), make_statistics_rule(config)
+        rule = None if self.federation is None else self.federation.gradient_rule
+        self.needs_own_values = needs_claims(config) or not (rule is None or rule.linear)
+        """True where the server needs every agent's own values of all fields, not only of theta_i"""
+        self.ignored: Tensor | None = None
+        """True for agents whose triggers the server ignores, [N]; None where it checks nobody"""
+        if self.statistics_rule.checks:
+            self.ignored = torch.zeros(config.agents, dtype=torch.bool, device=like.device)
         self.participation = make_participation(config)
         self.chain.privacy.check_rule(self.federation, self.participation.is_partial)
         self.since = np.zeros(config.agents, dtype=np.int64)
@@ -173,6 +183,15 @@ class Replica(CommunicationParts):
             costs.append(exchange_cost(ups, (self._agents, self.chain.size_download(down, slots))))
         return costs
 
+    def report(self, agents: range, measure: Tensor) -> Tensor:
+        """Return the measures of the trigger [n] as these agents report them; -inf where the server ignores them."""
+        first = max(0, self._honest - agents.start)
+        if first < len(agents):
+            measure = torch.cat([measure[:first], self.attack.report(measure[first:], self.trigger.level)])
+        if self.ignored is None:
+            return measure
+        return measure.masked_fill(self.ignored[agents.start : agents.stop], -torch.inf)
+
     def reductions(self, iteration: int, content: Content | None) -> dict[str, TreeSum]:
         """Return the sums by which the server reduces each field of all agents' uploads in an exchange."""
         sums = {"squares": sum_vectors(self._agents), "moments": sum_vectors(self._agents)}
@@ -190,6 +209,10 @@ class Replica(CommunicationParts):
             sums["covariance"] = replace(sum_vectors(self._agents), form=Triangle)
         if self.federation is not None:
             sums["theta"] = (sum_vectors if self.federation.is_linear else gather)(self._agents)
+        if self.needs_own_values:
+            sums = {name: gather(self._agents) for name in sums if name != "inverse"}
+            if "covariance" in sums and not self.estimate.inflated:
+                sums["covariance"] = gather(self._agents, Rows)
         return sums
 
     def reduce(self, upload: Upload) -> Upload:
@@ -199,6 +222,8 @@ class Replica(CommunicationParts):
             values = getattr(upload, name)
             if values is not None:
                 parts[name] = reduction.parts(upload.agents, values)
+        if self.needs_own_values:
+            parts["inverse"] = None  # The server derives it.
         return replace(upload, **parts)
 
     def apply(self, downloads: Sequence[Download], own: range) -> None:
@@ -210,6 +235,8 @@ class Replica(CommunicationParts):
             if self.inverses is not None and download.inverses is not None:
                 self.inverses.apply(download.inverses, own)
             self.theta = download.theta
+            if download.ignored is not None:
+                self.ignored = download.ignored
             if not download.is_last:
                 self.training_unit = download.unit
                 continue
@@ -240,6 +267,8 @@ class Replica(CommunicationParts):
             "since": torch.from_numpy(self.since.copy()),
             **add_prefix("estimate", self.estimate.state()),
         }
+        if self.ignored is not None:
+            tensors["ignored"] = self.ignored
         if self.theta is not None:
             tensors["theta"] = self.theta
         if self.features is not None:
@@ -255,6 +284,8 @@ class Replica(CommunicationParts):
         self.last_trained = int(state["last_trained"])
         self.since = state["since"].numpy().copy()
         self.estimate.load(remove_prefix("estimate", state))
+        if self.ignored is not None:
+            self.ignored = state["ignored"].to(self.ignored)
         if self.theta is not None:
             self.theta = state["theta"].to(self.theta)
         if self.features is not None:
@@ -286,6 +317,12 @@ class Replica(CommunicationParts):
         else:
             self.load(message["state"])
         return message["downloads"]
+
+
+def needs_claims(config: Config) -> bool:
+    """Return True where the server needs the statistics of every agent: agents lie, or a rule checks them."""
+    lies = resolve_part("attack", config.attack).lies and config.honest_agents < config.agents
+    return lies or resolve_part("aggregation_statistics", config.aggregation_statistics).checks
 
 
 def count_numbers(value: Any) -> int:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.randomness import Purpose, uniforms
 
 LEAST_SAMPLE = 4000
@@ -67,7 +68,7 @@ class Sample:
         counts = self.counts()[agents.start : agents.stop]
         mask = None
         if (counts < self.slots).any() or not self._participants.all():
-            mask = torch.from_numpy(np.arange(self.slots) < counts[:, None]).to(device)
+            mask = put_values(np.arange(self.slots) < counts[:, None], device)
         if self.size == self.observations:
             return None, mask
         index = np.zeros((len(agents), self.slots), dtype=np.int64)
@@ -75,4 +76,4 @@ class Sample:
         numbers = np.arange(agents.start, agents.stop)[some]
         draws = uniforms(self._config.seed, Purpose.SAMPLE, numbers, self._rounds, self._iteration)
         index[some] = np.argsort(draws, axis=1, kind="stable")[:, : self.slots]
-        return torch.from_numpy(index).to(device), mask
+        return put_values(index, device), mask

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.core import Download, Round, StatisticsUpdate, Upload
+from fnbandit.core import Download, Round
 from fnbandit.federation.alpha import make_alpha
+from fnbandit.federation.checked_values import make_sums
 from fnbandit.federation.network_training import TrainedNetwork, Training, TrainingTask
+from fnbandit.federation.partial_sums import Uploads
 from fnbandit.federation.quantities import average_quantities
 from fnbandit.federation.replica import Replica
 from fnbandit.federation.sampling import Sample
+from fnbandit.numerics.device import read_scalars, read_values
 from fnbandit.numerics.state import State, add_prefix, remove_prefix
-
-Uploads = Sequence[Upload]
-"""Uploads of all batches in one exchange, in agent order"""
 
 
 class BarrierServer:
@@ -31,7 +31,7 @@ class BarrierServer:
     def __init__(self, config: Config, replica: Replica) -> None:
         self.replica = replica
         self._agents = config.agents
-        self._account = replica.account()
+        self._sums = make_sums(config, replica)
         self._rule = make_alpha(config)
         self._round: Generator[Download, Uploads, None] | None = None
         """The present round: yields downloads, receives the uploads that answer them"""
@@ -58,22 +58,16 @@ class BarrierServer:
         """Run a round: add statistics, combine alphas, and train the network in as many exchanges as that takes."""
         replica, iteration = self.replica, uploads[0].iteration
         self._participants = replica.participants(iteration)
-        totals = self._total(uploads)
-        statistics = inverses = None
-        if totals.get("covariance") is not None and totals.get("moments") is not None:
-            combined = self._account.combine(totals["covariance"])
-            statistics = StatisticsUpdate(combined, replica.estimate.sum_of_moments + totals["moments"])
-        if totals.get("inverse") is not None and replica.inverses is not None:
-            inverses = replica.inverses.combine(totals["inverse"])
-        alphas = [upload.alpha for upload in uploads if upload.alpha is not None]
-        counters = replica.counters(iteration)
-        alpha = self._rule.combine(self._select(torch.cat(alphas)), counters) if alphas else 0.0
+        totals = self._sums.total(uploads)
+        statistics, inverses = self._sums.add_statistics(totals), self._sums.combine_inverses(totals)
+        alphas, counters = self._sums.select_alphas(uploads), replica.counters(iteration)
+        alpha = 0.0 if alphas is None else self._rule.combine(alphas, counters)
         self._trained: TrainedNetwork | None = None
         """Result of a training by sums"""
         self._unit = 1.0
         has_trained = uploads[0].trained or replica.steps_by_sums(iteration) > 0
         download = Download(range(self._agents), iteration, statistics, replica.theta, alpha, inverses,
-                            trained=has_trained)  # fmt: skip
+                            trained=has_trained, ignored=self._sums.ignored)  # fmt: skip
         if has_trained or "theta" in totals:
             download = yield from self._train(download, totals)
         yield download
@@ -88,14 +82,14 @@ class BarrierServer:
         assert replica.theta is not None and rule is not None
         has_signal = True
         if "squares" in totals:
-            root = math.sqrt(float(totals["squares"]) / sample.observations)
+            root = math.sqrt(read_scalars(totals["squares"])[0] / sample.observations)
             self._unit, has_signal = root or 1.0, root > 0
         # Agents that train their own networks convert units themselves. Reading a unit waits for the device.
         has_unit = replica.features is not None or not rule.trains_locally
-        change = float(replica.unit) / self._unit if has_unit else 1.0
+        change = read_scalars(replica.unit)[0] / self._unit if has_unit else 1.0
         keeps_unit = rule.trains_locally or not replica.last_trained
         start = replica.theta if keeps_unit else self._rescale(replica.theta, change)
-        download = replace(download, unit=replica.unit.new_tensor(self._unit))
+        download = replace(download, unit=torch.full_like(replica.unit, self._unit))
         task = TrainingTask(
             theta=start,
             initial=replica.initial,
@@ -106,7 +100,6 @@ class BarrierServer:
             factor=sample.factor,
             has_trained=download.trained,
             has_full_matrices=not replica.estimate.inflated,
-            is_first=not replica.last_trained,
         )
         trained = TrainedNetwork(start)
         if has_signal or rule.trains_locally:
@@ -128,7 +121,8 @@ class BarrierServer:
             while True:
                 uploads = yield replace(download, theta=ask.theta, asks=ask.content, is_last=False)
                 download = replace(download, statistics=None, inverses=None, exchange=download.exchange + 1)
-                ask = training.send(self._total(uploads))
+                ask = training.send(self._sums.total(uploads))
+                self._sums.retain(ask.place)
         except StopIteration as end:
             return download, end.value
 
@@ -138,16 +132,16 @@ class BarrierServer:
         """Replace W and B by those on the features of the new network; yield a download if agents must send them."""
         replica, self._trained = self.replica, trained
         assert replica.features is not None
-        covariance, moments = trained.curvature, trained.moments
-        if covariance is None or moments is None or not replica.features.is_gradient:
+        if trained.curvature is not None and replica.features.is_gradient:
+            update = self._sums.reuse_statistics(trained, sample.factor)
+        else:
             uploads = yield replace(download, theta=trained.theta, asks="statistics", is_last=False)
             download = replace(download, statistics=None, inverses=None, exchange=download.exchange + 1)
-            totals = self._total(uploads)
-            covariance, moments = totals["covariance"], totals["moments"]
-            self._trained = replace(trained, squares=float(totals.get("squares", math.nan)))
-        update = self._account.renew(covariance, sample.factor)
-        moments = moments.to(replica.estimate.sum_of_moments) * sample.factor
-        return replace(download, statistics=StatisticsUpdate(update, moments, is_new=True), theta=trained.theta)
+            totals = self._sums.total(uploads)
+            if "squares" in totals:
+                self._trained = replace(trained, squares=read_scalars(totals["squares"])[0])
+            update = self._sums.renew_statistics(totals, sample.factor)
+        return replace(download, statistics=update, theta=trained.theta)
 
     def _rescale(self, theta: Tensor, factor: float) -> Tensor:
         """Return parameters [p] whose predictions are `factor` times those of theta."""
@@ -159,17 +153,20 @@ class BarrierServer:
         replica, first, last = self.replica, sent[0], sent[-1]
         iteration, trigger = first[0].iteration, replica.trigger
         length = iteration - first[0].since
-        measure = torch.cat([upload.measure for upload in first]).cpu().numpy()
+        measure = read_values(torch.cat([upload.measure for upload in first]))
         is_known = trigger.next_round(first[0].since) is not None
         triggered = range(self._agents) if is_known else np.flatnonzero(measure > trigger.level).tolist()
-        quantities = average_quantities(first, download, self._select)
+        quantities = average_quantities(first, download, self._sums.select)
         if self._trained is not None:
             size = replica.sample(iteration).size
             loss = self._trained.squares / size * self._unit**2
             quantities |= {"loss": loss, "steps": float(self._trained.steps)}
         elif len(sent) > 1:
-            ends = average_quantities(last, download, self._select)
+            ends = average_quantities(last, download, self._sums.select)
             quantities |= {"loss": ends["loss"], "steps": quantities["steps"] + (len(sent) - 1) * ends["steps"]}
+        dropped = self._sums.dropped
+        if dropped is not None:
+            quantities["dropped_share"] = len(dropped) / self._agents
         contents = [uploads[0].content for uploads in sent]
         costs = replica.costs(iteration, contents, None if is_known else len(triggered))
         return Round(
@@ -183,35 +180,12 @@ class BarrierServer:
             participants=int(self._participants.sum()),
             exchanges=len(sent),
             costs=tuple((len(list(same)), cost) for cost, same in groupby(costs)) if len(costs) > 1 else (),
+            dropped=dropped,
         )
-
-    def _total(self, uploads: Uploads) -> dict[str, Any]:
-        """Complete the partial sums of all batches, by field of `Upload`."""
-        totals = {
-            name: reduction.total((upload.agents, getattr(upload, name)) for upload in uploads)
-            for name, reduction in self.replica.reductions(uploads[0].iteration, uploads[0].content).items()
-            if getattr(uploads[0], name) is not None
-        }
-        if "theta" in totals:
-            totals["theta"] = self._participants_networks(totals["theta"])
-        return self.replica.chain.receive(totals, uploads[0])
-
-    def _participants_networks(self, thetas: Tensor) -> Tensor:
-        """Return the networks of the participants, of all agents' theta_i [N, p]; or their mean [1, p], of the sum."""
-        assert self.replica.federation is not None
-        if self.replica.federation.is_linear:
-            return (thetas / int(self._participants.sum()))[None]
-        return self._select(thetas)
-
-    def _select(self, values: Tensor) -> Tensor:
-        """Return the participants' values among those of all agents, [N, ..]."""
-        if not self.replica.participation.is_partial:
-            return values
-        return values[torch.from_numpy(self._participants).to(values.device)]
 
     def state(self) -> State:
         """Return all that `load` needs to continue with the same bits: the replica's state and the server's own."""
-        own = add_prefix("account", self._account.state())
+        own = add_prefix("account", self._sums.state())
         if self.replica.federation is not None:
             own |= add_prefix("federation", self.replica.federation.state())
         return self.replica.state() | own
@@ -219,6 +193,6 @@ class BarrierServer:
     def load(self, state: State) -> None:
         """Continue from another server's `state`."""
         self.replica.load(state)
-        self._account.load(remove_prefix("account", state))
+        self._sums.load(remove_prefix("account", state))
         if self.replica.federation is not None:
             self.replica.federation.load(remove_prefix("federation", state))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 
 from fnbandit.config import Config
-from fnbandit.covariance import Epoch
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,14 @@ class RoundCounters:
     """t_last"""
     rounds: int
     """Number of rounds so far"""
+
+
+class GainsToMeasure(Protocol):
+    """Gains of n agents that triggers measure: those of an epoch, or those that follow from W_new."""
+
+    def gain(self) -> Tensor: ...
+
+    def diagonal_gain(self) -> Tensor: ...
 
 
 class Trigger:
@@ -45,7 +53,7 @@ class Trigger:
         """Return the iteration of the next round; None where it is not known beforehand."""
         return None
 
-    def expect_gap(self, iteration: int, dimension: int) -> float:
+    def expect_gap(self, iteration: int, dimension: float) -> float:
         """Return the expected iterations between two rounds around an iteration, for features of some dimension d.
 
         A row adds about d / (N t) to log det V, so the measure of an agent's k rows is about k^2 d / (N t).
@@ -55,7 +63,7 @@ class Trigger:
             return known - iteration
         return math.sqrt(self.level / self._gain_of_row(iteration, dimension))
 
-    def _gain_of_row(self, iteration: int, dimension: int) -> float:
+    def _gain_of_row(self, iteration: int, dimension: float) -> float:
         return dimension / (self._config.agents * iteration)
 
     def most_rounds(self, information: float) -> int:
@@ -67,7 +75,7 @@ class Trigger:
             rounds, iteration = rounds + 1, self.next_round(iteration)
         return rounds
 
-    def measure(self, epoch: Epoch, counters: RoundCounters) -> Tensor:
+    def measure(self, epoch: GainsToMeasure, counters: RoundCounters) -> Tensor:
         """Return (t - t_last) * (log det V-bar - log det V_last) of every agent, [n] (Alg. 1, line 11)."""
         return (counters.iteration - counters.last_round) * epoch.gain()
 
@@ -107,7 +115,7 @@ class DiagonalLogDeterminant(LogDeterminant):
     def most_rounds(self, information: float) -> int:
         return self._config.horizon
 
-    def measure(self, epoch: Epoch, counters: RoundCounters) -> Tensor:
+    def measure(self, epoch: GainsToMeasure, counters: RoundCounters) -> Tensor:
         return (counters.iteration - counters.last_round) * epoch.diagonal_gain()
 
 
@@ -123,10 +131,10 @@ class Determinant(Trigger):
         horizon = self._config.horizon
         return min(horizon, int(information / self.level)) if information < horizon * self.level else horizon
 
-    def expect_gap(self, iteration: int, dimension: int) -> float:
+    def expect_gap(self, iteration: int, dimension: float) -> float:
         return self.level / self._gain_of_row(iteration, dimension)
 
-    def measure(self, epoch: Epoch, counters: RoundCounters) -> Tensor:
+    def measure(self, epoch: GainsToMeasure, counters: RoundCounters) -> Tensor:
         return epoch.gain()
 
 
@@ -177,11 +185,11 @@ class Budget(Trigger):
     def most_rounds(self, information: float) -> int:
         return min(self._config.horizon, self._config.round_budget)
 
-    def expect_gap(self, iteration: int, dimension: int) -> float:
+    def expect_gap(self, iteration: int, dimension: float) -> float:
         """Return 1 / (R s'(t)), as if rounds were spent on schedule."""
         return (1 + iteration) * math.log1p(self._config.horizon) / self._config.round_budget
 
-    def measure(self, epoch: Epoch, counters: RoundCounters) -> Tensor:
+    def measure(self, epoch: GainsToMeasure, counters: RoundCounters) -> Tensor:
         spent = counters.rounds / self._config.round_budget
         schedule = math.log1p(counters.iteration) / math.log1p(self._config.horizon)
         return (10.0 ** (8 * (schedule - spent)) if spent < 1 else 0.0) * epoch.gain()

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fnbandit.config import Config
 from fnbandit.networks.network import Network
+from fnbandit.numerics.device import put_values
 
 
 class TangentFeatures:
@@ -17,7 +18,7 @@ class TangentFeatures:
 
     def __init__(self, config: Config, dim: int, like: Tensor) -> None:
         self.network = Network(config, dim)
-        self.theta_0 = self.network.initial_parameters(config.seed).to(like)
+        self.theta_0 = put_values(self.network.initial_parameters(config.seed), like.device, like.dtype)
         """[p], in the statistics' precision"""
 
     def __call__(self, contexts: Tensor) -> Tensor:
@@ -36,7 +37,7 @@ class LearnedFeatures:
     def __init__(self, config: Config, dim: int, like: Tensor, is_whole: bool) -> None:
         self.network = Network(config, dim)
         self._is_whole = is_whole
-        self.theta = self.network.initial_parameters(config.seed).to(like)
+        self.theta = put_values(self.network.initial_parameters(config.seed), like.device, like.dtype)
         """Parameters [p] at which features are taken"""
         last = self.network.last_layer
         self.parameter_count = self.network.parameter_count if is_whole else last.stop - last.start

@@ -20,6 +20,7 @@ from fnbandit.config import Config
 from fnbandit.config.registry import resolve_part
 from fnbandit.networks.network import Network
 from fnbandit.networks.training import CACHE, WORSE, Adam, GradientDescent, Trained, first_rate, loss_factors
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.products import add_product, multiply
 
 THROUGH_RELU = torch.ops.aten.threshold_backward.grad_input
@@ -82,15 +83,15 @@ def train_ragged(
     x [n, padded_dim, r] and y [n, r] are 0 beyond an agent's observations.
     """
     per_agent = x.shape[2] * (x.shape[1] + 2 * config.width * config.hidden_layers) * x.itemsize
-    at_once = max(1, CACHE // per_agent)
+    at_once = max(1, CACHE // per_agent) if x.device.type == "cpu" else len(x)
     # Agents with similar numbers of steps train together, so that few wait for others.
     order = np.argsort(-steps, kind="stable")
     trained: list[Trained] = []
     for part in np.array_split(order, -(-len(order) // at_once)):
-        index = torch.from_numpy(part).to(x.device)
+        index = put_values(part, x.device)
         values = (start[index], initial, x[index], y[index], counts[part], steps[part], caution[index])
         trained.append(_train(config, network, *values))
-    inverse = torch.from_numpy(np.argsort(order, kind="stable")).to(x.device)
+    inverse = put_values(np.argsort(order, kind="stable"), x.device)
     return Trained(*(torch.cat(values)[inverse] for values in zip(*trained, strict=True)))
 
 
@@ -99,8 +100,9 @@ def _train(
     steps: np.ndarray, caution: Tensor,
 ) -> Trained:  # fmt: skip
     n, p = start.shape
-    number = torch.from_numpy(counts).to(start)
-    factors = start.new_tensor([loss_factors(config, int(count)) for count in counts])
+    number = put_values(counts, start.device, start.dtype)
+    pairs = np.array([loss_factors(config, int(count)) for count in counts])
+    factors = put_values(pairs, start.device, start.dtype)
     theta, layers = network.whole(n, start)
     network.fill(layers, start, one=1.0)
     goal = None
@@ -122,14 +124,15 @@ def _train(
         if step in ends:
             # The rate of agents that finished their steps is 0.
             active = np.where(steps > step, first, 0.0)
-            highest, fall = (_spread(network, torch.from_numpy(rate).to(start), p) for rate in (active, active / steps))
+            pair = put_values(np.stack([active, active / steps]), start.device, start.dtype)
+            highest, fall = (_spread(network, rate, p) for rate in pair)
             rates = highest.clone()
         residual = descend()
         if step == 0 or step + 1 in ends:
             loss = residual[:, 0].square().sum(1) / (weight * number)
             if step == 0:
                 losses[0] = loss
-            losses[1] = torch.where(torch.from_numpy(steps == step + 1).to(loss.device), loss, losses[1])
+            losses[1] = torch.where(put_values(steps == step + 1, loss.device), loss, losses[1])
         gradient.addcmul_(theta if goal is None else theta - goal, pulls)
         if is_linear:
             torch.add(highest, fall, alpha=-step, out=rates)

@@ -24,7 +24,9 @@ import torch
 from torch import Tensor
 
 WORKSPACE = 4_000_000
-"""Bytes of intermediate results that are computed at once: they stay in the cache"""
+"""Bytes of intermediate results that a CPU computes at once: they stay in the cache"""
+DEVICE_WORKSPACE = 16 * WORKSPACE
+"""The same for other devices, which have no such cache, and where each further chunk costs launches"""
 TILE = 8
 """Rows that a matrix product computes together"""
 LEAST_ROWS = 2 * TILE
@@ -33,15 +35,19 @@ LARGEST_BLOCK = 512
 """Largest number of rows and of columns of a matrix stored row by row that one product reads"""
 
 
-def is_small(tensor: Tensor) -> bool:
-    """Return True where a tensor fits the work space."""
-    return tensor.numel() * tensor.itemsize <= WORKSPACE
+def fits_workspace(numbers: int, like: Tensor) -> bool:
+    """Return True where a tensor of `numbers` numbers fits the work space of the device of `like`."""
+    return numbers * like.itemsize <= _workspace(like)
 
 
 def chunks(agents: int, numbers: int, like: Tensor) -> Iterator[slice]:
     """Return slices of agents that fit the work space, at `numbers` numbers per agent."""
-    step = max(1, WORKSPACE // (numbers * like.itemsize))
+    step = max(1, _workspace(like) // (numbers * like.itemsize))
     return (slice(start, min(start + step, agents)) for start in range(0, agents, step))
+
+
+def _workspace(like: Tensor) -> int:
+    return WORKSPACE if like.device.type == "cpu" else DEVICE_WORKSPACE
 
 
 # One matrix for each agent

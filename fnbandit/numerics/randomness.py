@@ -34,6 +34,8 @@ class Purpose(IntEnum):
     VARIANT = 13
     DRIFT = 14
     PRIVACY = 15
+    ATTACK = 16
+    """Drawn by `uniforms` only: `generator` keeps sixteen purposes per agent"""
 
 
 def generator(seed: int, purpose: Purpose, agent: int = 0, block: int = 0) -> np.random.Generator:

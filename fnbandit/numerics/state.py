@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fnbandit.numerics.device import read_values
+
 State = dict[str, Tensor]
 
 
@@ -64,7 +66,7 @@ def on_host(state: State) -> State:
 
 def as_arrays(state: State) -> dict[str, np.ndarray]:
     """Return tensors as numpy arrays, which processes share without a copy."""
-    return {name: tensor.detach().cpu().numpy() for name, tensor in state.items()}
+    return {name: read_values(tensor) for name, tensor in state.items()}
 
 
 def as_tensors(arrays: dict[str, np.ndarray]) -> State:

@@ -29,5 +29,16 @@ def check_local(config: Config, environment: Environment) -> None:
         raise ValueError(
             f"agents={config.agents}: {config.agents} x {readable(needs.per_agent)} + {readable(needs.shared)} shared "
             f"= {readable(needs.of(config.agents))} of memory, {readable(free)} available; "
-            f"{count_things(fits, 'agent')} fit at most, or use --diagonal"
+            f"{count_things(fits, 'agent')} fit at most{advise_diagonal(config, environment)}"
         )
+
+
+def advise_diagonal(config: Config, environment: Environment) -> str:
+    """Return the end of an error on memory: diagonal matrices, where these are accepted and need less; else ""."""
+    try:
+        smaller = memory(config.replace(diagonal=True), environment)
+    except ValueError:
+        return ""
+    total = smaller.of(config.agents)
+    is_less = total < memory(config, environment).of(config.agents)
+    return f", or use --diagonal, which needs {readable(total)}" if is_less else ""

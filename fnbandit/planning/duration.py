@@ -32,25 +32,24 @@ from fnbandit.config.presets import THEORY_FIELDS
 from fnbandit.config.registry import build, resolve_part
 from fnbandit.environments import Environment, make_environment
 from fnbandit.numerics.device import one_thread
-from fnbandit.planning.work import (
-    Rates,
-    Work,
-    asynchronous_work,
-    count_training_passes,
-    iteration_work,
-    learners_work,
-    round_work,
-    steps_of_training,
-)
+from fnbandit.planning.arithmetic import Rates, Work
+from fnbandit.planning.training import count_training_passes, expect_training, steps_of_training
+from fnbandit.planning.work import asynchronous_work, iteration_work, learners_work, round_work, work_on_features
 
 OVER_IDEAL = 3.5
 """Ratio of the time to the least time of the work; `make bench` measures 2 to 4"""
 TRAINING_STEP = 130e-6
 """Seconds of a training step of all agents that train together, without arithmetic"""
+TRAINING_EXCHANGE = 1e-3
+"""Seconds of an exchange that trains, without arithmetic"""
 AGENT = 3e-6
 """Seconds of an agent's iteration, without arithmetic: its share of contexts, rewards and records"""
 HORIZON_PARTS = 16
 """Number of parts of the horizon; the work of a part is that of its middle iteration times its length"""
+OWN_GAP = 1.4
+"""Ratio of the gap of an agent with a network that does not wait to that of agents whose first one triggers for all"""
+LEARNED_SHARE = 0.018
+"""Dimensions that matter in the features of a trained network, as a share of all, over the root of the observations"""
 TYPICAL = Rates(double=3e10, single=6e10, stream=1e10)
 """Rates of a typical core, to compare runs and layouts"""
 
@@ -112,7 +111,7 @@ def group_seconds(config: Config, environment: Environment, agents: int, rates: 
     """Return the expected seconds of a process with `agents` of a run's agents, without waiting for other processes."""
     config = without_theory_values(config)
     return sum(
-        width * _iteration_seconds(config, environment, agents, t, rates) for t, width in _panels(config.horizon)
+        width * _iteration_seconds(config, environment, agents, t, rates) for t, width in divide_horizon(config.horizon)
     )
 
 
@@ -121,14 +120,19 @@ def expect_rounds(config: Config, environment: Environment) -> float:
     config = without_theory_values(config)
     if not traits_of(config).communicates:
         return 0.0
-    return sum(width / expect_gap(config, environment, t) for t, width in _panels(config.horizon))
+    return sum(width / expect_gap(config, environment, t) for t, width in divide_horizon(config.horizon))
 
 
 def expect_gap(config: Config, environment: Environment, iteration: int) -> int:
     """Return the iterations between two rounds around an iteration, as the trigger expects them."""
     trigger = build("trigger", config.trigger, config)
     dimension = resolve_part("algorithm", config.algorithm).parameter_count(config, environment)
+    if count_features(config, environment) is not None:
+        dimension *= min(1.0, LEARNED_SHARE * math.sqrt(config.agents * iteration))
     gap = trigger.expect_gap(iteration, dimension)
+    traits = traits_of(config)
+    if traits.is_asynchronous and traits.has_network and trigger.next_round(iteration) is None:
+        gap *= OWN_GAP
     # NaN where a user's trigger sets no level: assume a round in every iteration.
     return max(1, round(min(gap, config.horizon))) if gap > 1 else 1
 
@@ -145,7 +149,7 @@ def traits_of(config: Config) -> Traits:
     return traits
 
 
-def _panels(horizon: int) -> Iterator[tuple[int, int]]:
+def divide_horizon(horizon: int) -> Iterator[tuple[int, int]]:
     """Divide iterations 1 to horizon into parts of lengths proportional to t; yield the middle and length of each."""
     edges = np.unique(np.geomspace(1, horizon + 1, HORIZON_PARTS + 1).round().astype(int)).tolist()
     for first, after in itertools.pairwise(edges):
@@ -158,13 +162,36 @@ def _iteration_seconds(config: Config, environment: Environment, n: int, t: int,
     overhead = OVERHEADS[traits.schedule, traits.has_network]
     gap = min(t, expect_gap(config, environment, t)) if traits.communicates else 1
     rounds, steps, exchanges = _calls(config, traits, gap)
-    trainings = rounds if traits.communicates else 1.0
-    trains = traits.has_network and (config.use_local or not traits.communicates)
     calls = steps * overhead.step + rounds * overhead.round + exchanges * overhead.exchange + n * AGENT
-    if trains:
-        passes = count_training_passes(config, t, gap) if traits.schedule == "barrier" else 1.0
-        calls += trainings * passes * steps_of_training(config, t, gap) * TRAINING_STEP
+    calls += _calls_of_training(config, environment, t, gap, rounds)
     return OVER_IDEAL * _work(config, environment, n, t, gap).seconds(rates) + calls
+
+
+def _calls_of_training(config: Config, environment: Environment, t: int, gap: int, rounds: float) -> float:
+    """Return the seconds of the calls of an iteration's share of training."""
+    traits = traits_of(config)
+    if not traits.has_network or not (trains_in_rounds(traits, config) or not traits.communicates):
+        return 0.0
+    if traits.schedule != "barrier":
+        return (rounds if traits.communicates else 1.0) * steps_of_training(config, t, gap) * TRAINING_STEP
+    training = expect_training(config, environment.dim, count_features(config, environment), t, gap)
+    passes = count_training_passes(config, t, gap) + sum(n for content, n in training.contents if content == "network")
+    steps = training.share * training.steps * passes if training.is_local else 0.0
+    return rounds * (steps * TRAINING_STEP + training.exchanges * TRAINING_EXCHANGE)
+
+
+def trains_in_rounds(traits: Traits, config: Config) -> bool:
+    """Return True where rounds train networks: FN-UCB without UCB^b has none."""
+    return traits.communicates and traits.has_network and (config.use_local or not traits.uses_alpha)
+
+
+def count_features(config: Config, environment: Environment) -> int | None:
+    """Return the number of features of a row of W where they are those of the trained network, else None."""
+    traits = traits_of(config)
+    if traits.uses_alpha or not (traits.has_network and traits.communicates):
+        return None
+    count: int = resolve_part("algorithm", config.algorithm).parameter_count(config, environment)
+    return count
 
 
 def _calls(config: Config, traits: Traits, gap: int) -> tuple[float, float, float]:
@@ -185,6 +212,9 @@ def _work(config: Config, environment: Environment, n: int, t: int, gap: int) ->
     traits, arms, dim = traits_of(config), environment.arms, environment.dim
     if traits.is_asynchronous:
         return asynchronous_work(config, arms, dim, t, gap)
+    features = count_features(config, environment)
+    if features is not None:
+        return work_on_features(config, arms, dim, features, n, t, gap)
     if traits.has_network and traits.communicates:
         return iteration_work(config, arms, dim, n, t, gap) + round_work(config, dim, n, t, gap) * (1 / gap)
     if traits.has_network:

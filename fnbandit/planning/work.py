@@ -40,8 +40,6 @@ other than the mean need every agent's own values. `make bench-gpu` compares a G
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fnbandit.config import Config
 from fnbandit.config.registry import build, resolve_part
 from fnbandit.covariance.full import most_rows
@@ -50,36 +48,9 @@ from fnbandit.covariance.lookahead import ROWS
 from fnbandit.covariance.versions import chunk_rows
 from fnbandit.federation.alpha import make_alpha
 from fnbandit.networks.network import Network
-from fnbandit.networks.training import MATURE
 from fnbandit.numerics.tree import LEAF, TreeSum, sum_vectors
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Rates of a core per second: flop of products in double and single precision, bytes of a copy's traffic."""
-
-    double: float
-    single: float
-    stream: float
-
-
-@dataclass(frozen=True)
-class Work:
-    """Floating-point operations in double and single precision, and bytes read and written."""
-
-    double: float = 0.0
-    single: float = 0.0
-    traffic: float = 0.0
-
-    def __add__(self, other: Work) -> Work:
-        return Work(self.double + other.double, self.single + other.single, self.traffic + other.traffic)
-
-    def __mul__(self, factor: float) -> Work:
-        return Work(self.double * factor, self.single * factor, self.traffic * factor)
-
-    def seconds(self, rates: Rates) -> float:
-        """Return the least time on one core: the larger of the times of work and traffic."""
-        return max(self.double / rates.double + self.single / rates.single, self.traffic / rates.stream)
+from fnbandit.planning.arithmetic import Rates, Work
+from fnbandit.planning.training import has_full_matrices, steps_of_training, work_of_training
 
 
 def effective_rank(absorbed: int, parameters: int, shared: bool = True) -> int:
@@ -111,12 +82,10 @@ def iteration_work(config: Config, arms: int, dim: int, n: int, t: int, k: int) 
 
 def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
     """Return the work of a round in a process of n agents, which applies the uploads of all N agents."""
-    network = Network(config, dim)
-    p, rows = network.parameter_count, config.agents * k
+    p, rows = Network(config, dim).parameter_count, config.agents * k
     work = Work()
     if config.use_local:
-        steps = count_training_passes(config, t, k) * steps_of_training(config, t, k)
-        work += Work(single=steps * n * t * network.flops)
+        work += work_of_training(config, dim, None, n, t, k)
     if config.diagonal:
         return work + Work(double=10 * n * p, traffic=8 * 4 * n * p)
     q = effective_rank(config.agents * (t - k), p)
@@ -131,6 +100,20 @@ def round_work(config: Config, dim: int, n: int, t: int, k: int) -> Work:
         else:
             work += Work(double=rows * (2 * p * q + (rewriting or 2 * p * q)), traffic=8 * p * q)
     return work
+
+
+def work_on_features(config: Config, arms: int, dim: int, features: int, n: int, t: int, k: int) -> Work:
+    """Return the work of an iteration of n agents whose W is on features of the network that rounds train.
+
+    It contains the share of a round that ends an epoch of k iterations.
+    """
+    x, q = n * arms, features
+    training = work_of_training(config, dim, q, n, t, k)
+    if not has_full_matrices(config):
+        return Work(double=10 * x * q, traffic=8 * 4 * x * q) + training * (1 / k)
+    absorbed = effective_rank(config.agents * (t - k), q)
+    work = Work(double=2 * x * q * (absorbed + k), traffic=8 * (2 * x * q + q * absorbed + n * q * k))
+    return work + (training + Work(double=4 * config.agents * k * q * absorbed)) * (1 / k)
 
 
 def learners_work(config: Config, arms: int, dim: int, n: int, t: int) -> Work:
@@ -157,23 +140,6 @@ def asynchronous_work(config: Config, arms: int, dim: int, t: int, k: int) -> Wo
         own = effective_rank(t, p, shared=False)
         work += Work(single=n * t * steps_of_training(config, t, k) / k * network.flops, double=n * 4 * p * own)
     return work
-
-
-def steps_of_training(config: Config, t: int, k: int) -> float:
-    """Return the training steps before an upload around iteration t, k iterations after the last one."""
-    if config.stop_training_after is not None and t > config.stop_training_after:
-        return 0.0
-    if config.training_steps != "auto":
-        return config.number("training_steps")
-    return min(config.training_cap, config.training_effort * k / t)
-
-
-def count_training_passes(config: Config, t: int, k: int) -> float:
-    """Return the passes over the history in a training step: more than one while agents also train on a part of it.
-
-    They do this in the first MATURE rounds (`training.train_debiased`) where epochs have several iterations.
-    """
-    return 1 + config.training_subsample if k > 1 and t <= MATURE * k else 1.0
 
 
 def ideal_seconds(config: Config, arms: int, dim: int, rounds: list[int], rates: Rates) -> float:

@@ -20,6 +20,7 @@ from fnbandit.federation.channels import Channel, Sizes
 from fnbandit.federation.messages import Contents
 from fnbandit.federation.network_training import NetworkTraining
 from fnbandit.federation.sampling import Sample, sample_limit
+from fnbandit.numerics.device import put_values
 from fnbandit.numerics.products import multiply
 from fnbandit.numerics.randomness import Purpose, normals
 from fnbandit.privacy.account import NoisyAccount
@@ -70,6 +71,10 @@ class Privacy(NoPrivacy):
         if is_partial:
             raise ValueError(
                 f"participation={self._config.participation!r}: privacy={self._config.privacy} accepts all"
+            )
+        if rule is not None and rule.gradient_rule is not None and not rule.gradient_rule.linear:
+            raise ValueError(
+                f"aggregation={self._config.aggregation!r}: privacy={self._config.privacy} accepts mean with gradients"
             )
 
     def clip_rows(self, rows: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -251,4 +256,4 @@ def _shorten(vectors: Tensor, limit: float) -> Tensor:
 def _add(values: Any, noise: np.ndarray) -> Tensor:
     """Return values with noise, in their precision."""
     assert isinstance(values, Tensor)
-    return values + torch.from_numpy(noise).to(values)
+    return values + put_values(noise, values.device, values.dtype)

@@ -12,6 +12,7 @@ from fnbandit.core import Download, Round, Schedule, Segment, Upload
 from fnbandit.environments import Environment
 from fnbandit.federation.first_come import FirstComeServer
 from fnbandit.federation.server import BarrierServer
+from fnbandit.numerics.device import read_values
 from fnbandit.numerics.state import State, add_prefix, remove_prefix
 from fnbandit.simulation.clock import Clock
 from fnbandit.simulation.population import LocalPopulation
@@ -57,7 +58,7 @@ class Simulation:
     def _theta(self) -> Any:
         """Return theta_sync after the last round; None without networks."""
         theta = self._downloads[-1].theta if self._downloads else getattr(self._server, "theta", None)
-        return None if theta is None else theta.cpu().numpy()
+        return None if theta is None else read_values(theta)
 
     def deliver(self) -> None:
         """Deliver the downloads of the last round, as the next epoch would."""

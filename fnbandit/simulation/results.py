@@ -51,7 +51,7 @@ class Communication:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A finished simulation; arrays are [iterations, agents]."""
+    """A finished simulation; arrays are [iterations, agents], of the agents that do not lie."""
 
     config: Config
     """The config, with every 'theory' replaced by its number"""
@@ -127,11 +127,12 @@ class Result:
     def _describe(self) -> dict[str, str]:
         total, final = self.communication.total, self.regret.sum(0)
         error = f" (standard error over agents {float(standard_error(final)):.2f})" if len(final) > 1 else ""
+        honest = f", of the {len(final)} honest agents" if len(final) < self.config.agents else ""
         rounds = sum(record.agent is None for record in self.round_records)
         exchanges = sum(record.exchanges for record in self.round_records)
         simulated = {} if self.times is None else {"simulated seconds": f"{self.times[-1].max():.1f}"}
         return {
-            "regret per agent": f"{final.mean():.2f}{error}",
+            "regret per agent": f"{final.mean():.2f}{error}{honest}",
             "rounds": f"{rounds} ({exchanges} exchanges)",
             "messages": f"{total.messages_up:,} up, {total.messages_down:,} down",
             "bytes": f"{total.bytes_up:,} up, {total.bytes_down:,} down",

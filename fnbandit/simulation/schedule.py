@@ -26,6 +26,7 @@ class Barrier:
 
     def __init__(self, config: Config, has_rounds: bool) -> None:
         self._horizon, self._has_rounds, self._delay = config.horizon, has_rounds, config.feedback_delay
+        self._honest = config.honest_agents
         self.start = self._last_round = 0
         """Number of iterations that observers have received"""
         self._part = LONGEST_PART
@@ -55,7 +56,7 @@ class Barrier:
         return download
 
     def finish(self, advances: Sequence[Advance]) -> Segment | None:
-        trace = join_agents([advance.trace for advance in advances if advance.trace is not None])
+        trace = join_agents([advance.trace for advance in advances if advance.trace is not None]).of_first(self._honest)
         start, self.start = self.start, self.start + len(trace.arms)
         self._part = min(LONGEST_PART, 2 * self._part)
         if self._records:

@@ -34,7 +34,7 @@ class Timeline:
 
     def add_times(self, segment: Segment) -> Segment:
         """Return the segment with simulated seconds."""
-        times = np.empty(segment.trace.arms.shape)
+        times = np.empty((len(segment.trace.arms), len(self._agents)))
         for place, iteration in enumerate(range(segment.start + 1, segment.end + 1)):
             computing, away = self._clock.iterations(self._agents, np.array(iteration))
             self._now = self._now + (computing + away)
@@ -42,7 +42,9 @@ class Timeline:
             self._away = self._away + away
             times[place] = self._now
         records = tuple(self._time_round(record) for record in segment.rounds)
-        return replace(segment, trace=replace(segment.trace, time=times), rounds=records)
+        return replace(
+            segment, trace=replace(segment.trace, time=times[:, : segment.trace.arms.shape[1]]), rounds=records
+        )
 
     def _time_round(self, record: Round) -> Round:
         """Return the record with its times; every exchange lasts until the slowest participant's upload arrives."""

@@ -1,6 +1,6 @@
 """The files of runs and studies: records, checkpoints, totals. Every column of the records is listed here.
 
-trace.parquet, a row per iteration and agent (`--trace mean`: per iteration, with means over the agents):
+trace.parquet, a row per iteration and agent that does not lie (`--trace mean`: per iteration, with means over them):
     iteration, agent       from 1, from 0
     arm, reward, regret    number of the pulled arm, observed reward, h(best arm) - h(pulled arm)
     weight                 alpha, the weight of UCB^b
@@ -17,9 +17,12 @@ rounds.parquet, a row per round, or per exchange of one agent where agents do no
     seconds                           wall time since the round before
     agent, staleness                  of one agent's exchange: the agent, exchanges of others since its last one
     participants, exchanges           agents that uploaded, exchanges of the round
+    dropped, dropped_share            agents whose uploads failed a check of the server, their share; null where none
+                                      checks
     time, computing, waiting, sending, away    simulated seconds of the round, and their uses; null without a clock
 
-summary.json: status, config, iterations, the final mean regret per agent and its standard error over agents, rounds,
+summary.json: status, config, iterations, the final mean regret per agent and its standard error over agents (with an
+    attack: over honest_agents, the agents that do not lie), rounds,
     sums of the costs, seconds of wall time, with a clock simulated_seconds and their uses; versions, machine, layout.
 table.csv of a study, a row per curve: the fields that differ, seeds, regret, regret_error with its sample in
     error_over, means of rounds, bytes and seconds.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
 import time
 from collections.abc import Iterable
@@ -70,6 +71,7 @@ class Snapshot:
         history = {name: self.agents[name][:, : self.iteration].T.numpy() for name in names if name in self.agents}
         if not make_clock(self.config).shown:
             history.pop("time", None)
+        history = {name: values[:, : self.config.honest_agents] for name, values in history.items()}
         whole = Trace(**{name: np.ascontiguousarray(values) for name, values in history.items()}, alpha=self.alpha)
         if self.rounds and self.rounds[0].agent is not None:
             return [Segment(0, self.iteration, whole, tuple(self.rounds), 0.0)]
@@ -94,7 +96,7 @@ class Snapshot:
         ):
             raise ValueError("the number of rounds is inconsistent")
         for segment in self.segments():
-            shape = (segment.end - segment.start, self.config.agents)
+            shape = (segment.end - segment.start, self.config.honest_agents)
             if any(getattr(segment.trace, name).shape != shape for name in ("arms", "rewards", "regret")):
                 raise ValueError("the number of rows is inconsistent")
 
@@ -266,13 +268,15 @@ class CheckpointStore:
 
 def _round(record: dict[str, Any]) -> Round:
     """Build a round from its record in a manifest."""
-    quantities = {quantity.name: record["quantities"][quantity.name] for quantity in QUANTITIES}
+    quantities = {quantity.name: record["quantities"].get(quantity.name, math.nan) for quantity in QUANTITIES}
     parts: dict[str, Any] = {
         "triggered": tuple(record["triggered"]),
         "cost": Cost(**record["cost"]),
         "costs": tuple((count, Cost(**cost)) for count, cost in record["costs"]),
         "quantities": quantities,
     }
+    if record.get("dropped") is not None:
+        parts["dropped"] = tuple(record["dropped"])
     if record["times"] is not None:
         parts["times"] = Times(**record["times"])
     return Round(**record | parts | {"quantities": quantities})

@@ -1,7 +1,7 @@
 """Writes and reads the records of a run: two Arrow tables and a summary, readable at any time.
 
 DIR/config.toml      the resolved config
-DIR/trace.parquet    one row per iteration and agent (TRACE)
+DIR/trace.parquet    one row per iteration and honest agent (TRACE)
 DIR/rounds.parquet   one row per communication round (ROUNDS)
 DIR/summary.json     status and totals
 
@@ -81,6 +81,7 @@ ROUND_SCHEMA = pa.schema(
         ("participants", pa.int32()),
         ("exchanges", pa.int32()),
         *((name, pa.float64()) for name in TIMES),
+        ("dropped", pa.list_(pa.int32())),
     ],
     metadata=METADATA,
 )
@@ -149,6 +150,7 @@ def round_row(record: Round, segment: Segment) -> dict[str, Any]:
         "participants": record.participants,
         "exchanges": record.exchanges,
         **(dict.fromkeys(TIMES) if record.times is None else asdict(record.times)),
+        "dropped": None if record.dropped is None else list(record.dropped),
     }
 
 
@@ -198,7 +200,9 @@ class RecordWriter:
 
     def begin(self, config: Config) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._expected = {"agents": config.horizon * config.agents, "mean": config.horizon, "none": 0}[self._detail]
+        self._expected = {"agents": config.horizon * config.honest_agents, "mean": config.horizon, "none": 0}[
+            self._detail
+        ]
         trace, rounds = (self._directory / name for name in STREAM_FILES)
         self._trace, self._rounds = RecordStream(trace, TRACE_SCHEMA), RecordStream(rounds, ROUND_SCHEMA)
 

@@ -57,7 +57,7 @@ def result_of(record: RunRecord) -> Result:
     Raises ValueError where trace.parquet does not have a row per agent.
     """
     config = Config.from_record(record.summary["config"])
-    agents, table = config.agents, record.trace
+    agents, table = config.honest_agents, record.trace
     if not len(table) or table.column("agent").null_count:
         raise ValueError(f"{record.directory}: has no row per agent and iteration (--trace agents keeps them)")
 
@@ -81,7 +81,7 @@ def _round(row: dict[str, Any]) -> Round:
     """Return the Round of a row of rounds.parquet; inverse of `records.round_row`."""
 
     def number(name: str) -> float:
-        return math.nan if row[name] is None else row[name]
+        return math.nan if row.get(name) is None else row[name]
 
     return Round(
         iteration=row["iteration"],
@@ -95,6 +95,7 @@ def _round(row: dict[str, Any]) -> Round:
         exchanges=row["exchanges"],
         times=None if row["time"] is None else Times(*(row[name] for name in TIMES)),
         staleness=row["staleness"],
+        dropped=None if row.get("dropped") is None else tuple(row["dropped"]),
     )
 
 

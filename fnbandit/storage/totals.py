@@ -32,8 +32,8 @@ class RunTotals:
     def begin(self, config: Config) -> None:
         self.config = config
         self.iterations = 0
-        self.per_agent = np.zeros(config.agents)
-        """Cumulative regret of every agent"""
+        self.per_agent = np.zeros(config.honest_agents)
+        """Cumulative regret of every agent that does not lie"""
         self.rounds = 0
         """Rounds at barriers; an agent that waits for no other has exchanges of its own instead"""
         self.exchanges = 0
@@ -113,5 +113,6 @@ class RunTotals:
                  "numbers_down", "bytes_up", "bytes_down", "seconds")  # fmt: skip
         return {name: getattr(self, name) for name in names} | {
             "regret_standard_error": float(standard_error(self.per_agent)),
+            **({"honest_agents": len(self.per_agent)} if len(self.per_agent) < self.config.agents else {}),
             **({"simulated_seconds": self.simulated_seconds, "simulated": self.spent} if self.clocked else {}),
         }

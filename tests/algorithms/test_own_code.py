@@ -78,7 +78,7 @@ def with_own_modules(tmp_path, monkeypatch):
 def run(**flags):
     words = BASE | {f"--{name.replace('_', '-')}": value for name, value in flags.items()}
     return main(["run", *(word for pair in words.items() for word in pair), "--engine", "local", "--tracking", "none",
-                 "--out", "here"])  # fmt: skip
+                 "--no-figures", "--out", "here"])  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,6 @@ def test_whole_numbers_are_rewards_and_huge_rates_are_survived():
 
 def test_arms_beyond_sixteen_bits():
     command = ["run", "--agents", "1", "--horizon", "60", "--dim", "1", "--arms", "40000", "--algorithm", "random"]
-    assert main([*command, "--engine", "local", "--tracking", "none", "--out", "here"]) == 0
+    assert main([*command, "--engine", "local", "--tracking", "none", "--no-figures", "--out", "here"]) == 0
     arms = read_run("here").trace["arm"].to_pylist()
     assert min(arms) >= 0 and max(arms) > 2**15

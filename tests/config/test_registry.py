@@ -100,4 +100,5 @@ def test_fields_that_are_called_idle_change_nothing(fields, reason):
             found = simulate(base.replace(**{name: OTHERS[name]}))
             assert np.array_equal(found.arms, expected.arms) and np.array_equal(found.rewards, expected.rewards), name
             assert found.rounds == expected.rounds and found.communication.total == expected.communication.total, name
-    assert set(idle) - set(OTHERS) <= {"ramp", "weight_value", "domain_sample", "received_sample", "trim"}
+    assert set(idle) - set(OTHERS) <= {"ramp", "weight_value", "domain_sample", "received_sample", "trim",
+                                         "clipping_radius"}  # fmt: skip

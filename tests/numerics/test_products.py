@@ -138,5 +138,5 @@ def test_chunks_cover_all_and_fit_the_work_space():
     numbers = products.WORKSPACE // 8 // 3  # three agents' numbers fit in double precision
     assert list(products.chunks(7, numbers, LIKE)) == [slice(0, 3), slice(3, 6), slice(6, 7)]
     assert list(products.chunks(2, 10 * products.WORKSPACE, LIKE)) == [slice(0, 1), slice(1, 2)]
-    assert products.is_small(torch.empty(products.WORKSPACE // 8, dtype=torch.float64))
-    assert not products.is_small(torch.empty(products.WORKSPACE // 8 + 1, dtype=torch.float64))
+    assert products.fits_workspace(products.WORKSPACE // 8, LIKE)
+    assert not products.fits_workspace(products.WORKSPACE // 8 + 1, LIKE)

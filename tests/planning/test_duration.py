@@ -12,6 +12,7 @@ from fnbandit import Config, simulate
 from fnbandit.config.registry import resolve_part
 from fnbandit.environments import make_environment
 from fnbandit.federation.triggers import Always, Budget, Determinant, LogDeterminant, Period
+from fnbandit.planning.arithmetic import Rates
 from fnbandit.planning.duration import (
     AGENT,
     OVER_IDEAL,
@@ -21,7 +22,6 @@ from fnbandit.planning.duration import (
     measure_rates,
     run_seconds,
 )
-from fnbandit.planning.work import Rates
 
 ENDLESS = Rates(double=math.inf, single=math.inf, stream=math.inf)
 """Arithmetic that takes no time, so that calls alone count"""

@@ -9,16 +9,9 @@ from helpers import communicate, make_group, plain, settle
 from actors.transport import to_arrays
 from fnbandit.environments import make_environment
 from fnbandit.federation.server import BarrierServer
-from fnbandit.planning.work import (
-    Rates,
-    Work,
-    asynchronous_work,
-    iteration_work,
-    message_bytes,
-    round_work,
-    server_work,
-    steps_of_training,
-)
+from fnbandit.planning.arithmetic import Rates, Work
+from fnbandit.planning.training import steps_of_training
+from fnbandit.planning.work import asynchronous_work, iteration_work, message_bytes, round_work, server_work
 
 P = 241
 FOR_THE_RECORD = (

@@ -33,6 +33,15 @@ LINEAR = {"algorithm": "dislinucb", "trigger": "geometric", "privacy": "local"}
         (LINEAR | {"messages": "factored"}, "messages='factored': privacy=local accepts exact"),
         (LINEAR | {"messages": "quantized"}, "messages='quantized': privacy=local accepts exact"),
         (LINEAR | {"participation": "fraction"}, "participation='fraction': privacy=local accepts all"),
+        (LINEAR | {"attack": "sign-flip", "byzantine_share": 0.3}, "attack='sign-flip': privacy=local accepts none"),
+        (
+            LINEAR | {"aggregation_statistics": "certificate"},
+            "aggregation_statistics='certificate': privacy=local accepts sum",
+        ),
+        (
+            FEDIGW | {"federation": "gradients", "reward_unit": "one", "aggregation": "median"},
+            "aggregation='median': privacy=local accepts mean",
+        ),
         (FEDIGW | {"federation": "exact"}, "federation='exact': privacy=local accepts average, gradients"),
         (FEDIGW | {"federation": "gauss-newton"}, "federation='gauss-newton': privacy=local accepts"),
         (FEDIGW | {"federation": "gradients"}, "reward_unit='rms': privacy=local accepts one"),

@@ -28,7 +28,7 @@ VARIANTS = [
     {"trigger": "diagonal", "threshold": 9.0, "diagonal": True},
     {"trigger": "logdet", "threshold": 3.0, "algorithm": "fn-ucb", "weight": "theory", "domain_sample": 32},
     {"trigger": "always", "algorithm": "fn-ucb", "weight": "theory", "domain_sample": 32, "diagonal": True},
-    {"trigger": "period", "period": 7, "training_start": "own", "aggregate": False, "stop_training_after": 60},
+    {"trigger": "period", "period": 7, "training_start": "own", "aggregate": False, "stop_training_after": 30},
     {"trigger": "logdet", "threshold": 3.0, "algorithm": "dislinucb"},
     {"trigger": "budget", "round_budget": 25, "messages": "quantized"},
     {"trigger": "logdet", "threshold": 3.0, "aggregation": "median", "server_momentum": 0.5, "messages": "factored"},
@@ -38,9 +38,11 @@ VARIANTS = [
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_interrupted_and_resumed_is_undisturbed(tmp_path, variant):
-    config = plain(**({"agents": 3, "horizon": 150, "dim": 4, "width": 6, "training_rate": 0.05} | variant))
+    config = plain(**({"agents": 3, "horizon": 72, "dim": 4, "width": 6, "training_rate": 0.05} | variant))
     rounds = resolve_part("algorithm", config.algorithm).traits.communicates
-    last = interrupt(config, tmp_path, segments=9 if rounds else 2)
+    if not rounds:
+        config = config.replace(horizon=135)  # parts of 64 iterations, and a rest
+    last = interrupt(config, tmp_path, segments=6 if rounds else 2)
     assert 0 < last < config.horizon
     resumed = LocalRun(config, Checkpointing(str(tmp_path), **EVERY_ROUND), resume=True)
     segments = contiguous(list(resumed.segments()), config.horizon)

@@ -63,10 +63,10 @@ VARIANTS = [
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_any_grouping_gives_the_same_bits(variant):
-    config = plain(**({"agents": 6, "horizon": 50} | variant))
+    config = plain(**({"agents": 6, "horizon": 36} | variant))
     whole = simulate(config)
     assert bool(whole.rounds) == resolve_part("algorithm", config.algorithm).traits.communicates
-    for groups in (2, 4, 6):
+    for groups in (4, 6):  # two and one agents in a group; one
         assert_same(whole, simulate(config, groups=groups))
 
 

@@ -84,8 +84,9 @@ def test_a_row_for_every_round(tmp_path):
     first = {"iteration": 3, "epoch_length": 3, "triggered": [1], "measure": 3.5, "threshold": 2.5, "messages_up": 4,
              "messages_down": 5, "numbers_up": 6, "numbers_down": 7, "bytes_up": 8, "bytes_down": 9, "weight": 0.03,
              "loss": 0.25, "steps": 30.0, "diverged": None, "alpha": 0.5, "broadcast_alpha": 0.25,
-             "seconds": 0.125, "agent": None, "staleness": None, "participants": 2, "exchanges": 3, "time": None,
-             "computing": None, "waiting": None, "sending": None, "away": None}  # fmt: skip
+             "dropped_share": None, "seconds": 0.125, "agent": None, "staleness": None, "participants": 2,
+             "exchanges": 3, "time": None, "computing": None, "waiting": None, "sending": None,
+             "away": None, "dropped": None}  # fmt: skip
     assert rounds.to_pylist() == [first, first | {"iteration": 4, "epoch_length": 1, "weight": 0.04}]
 
 

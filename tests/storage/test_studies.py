@@ -17,7 +17,8 @@ def sweep(tmp_path_factory):
     """A sweep over N and D, one of whose thresholds is the theory's."""
     folder = tmp_path_factory.mktemp("studies") / "sweep"
     command = "sweep --agents 1,2 --trigger logdet --threshold 2.5,theory --seeds 2 --horizon 12 --width 4 -q"
-    assert main([*command.split(), "--engine", "local", "--tracking", "none", "--out", str(folder)]) == 0
+    flags = ["--engine", "local", "--tracking", "none", "--no-figures", "--out", str(folder)]
+    assert main([*command.split(), *flags]) == 0
     return folder
 
 

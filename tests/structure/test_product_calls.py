@@ -15,6 +15,7 @@ SMALL = {
     "fnbandit.environments.worlds",
     "fnbandit.policy",
     "fnbandit.theory.dimensions",
+    "workflows.benchmarks.peers.shared_task",
 }
 """Modules that multiply numpy's arrays, or one matrix in one process, by @ or einsum"""
 

@@ -26,7 +26,8 @@ from fnbandit.planning.work import iteration_work, round_work
 from fnbandit.runs import LocalRun
 from fnbandit.simulation.results import Segment
 from fnbandit.storage.files import STREAM_FILES
-from workflows.benchmarks.gpu import GPU_BENCHMARKS
+from workflows.benchmarks.actors import actor_each, idle_memory
+from workflows.benchmarks.gpu import GPU_BENCHMARKS, tabulate_plan
 from workflows.benchmarks.measures import Line, plain_config, seconds_per_iteration, segments_of
 from workflows.benchmarks.scale import (
     growth,
@@ -224,6 +225,10 @@ BENCHMARKS: dict[str, Callable[[], Line]] = {
     "adam": adam_cost,
     "one-actor": one_actor,
     "two-actors": two_actors,
+    "actor-each": lambda: actor_each(8, 300, 1.5),
+    "actor-each-long": lambda: actor_each(8, 2000, 1.5),
+    "actor-each-many": lambda: actor_each(32, 300, 2.5),
+    "actor-memory": idle_memory,
     "not-waiting": not_waiting,
     "two-actors-not-waiting": two_actors_not_waiting,
     "calls": coarse_calls,
@@ -256,6 +261,8 @@ def run_benchmarks() -> None:
     """Run the benchmarks and print one table."""
     arguments = parse_arguments()
     benchmarks = GPU_BENCHMARKS if arguments.gpu else BENCHMARKS
+    if arguments.gpu and not arguments.names:
+        Console(width=150).print(tabulate_plan())
     if arguments.gpu and not torch.cuda.is_available():
         print("torch finds no GPU: nothing to measure")
         return

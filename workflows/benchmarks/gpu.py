@@ -1,15 +1,17 @@
-"""Lines of `make bench-gpu`: a GPU against one core of the same machine."""
+"""Lines of `make bench-gpu`: a GPU against one core of the same machine; and its plan, which needs no GPU."""
 
 from __future__ import annotations
 
 import time
 
 import torch
+from rich.table import Table
 
 from fnbandit import Config, simulate
 from fnbandit.environments import make_environment
 from fnbandit.planning.capacity import memory, readable
 from workflows.benchmarks.measures import Line, plain_config
+from workflows.benchmarks.stand_in import DeviceWork, count_device_work
 
 GPU_CONFIG = plain_config(trigger="logdet", threshold=5.0)
 
@@ -59,3 +61,31 @@ GPU_BENCHMARKS = {
     "agreement": agreement,
     "ten-thousand-full": device_memory,
 }
+
+PLANNED = {
+    "cosine, gradient descent": plain_config(),
+    "cosine, tuned": Config(),
+    "cosine, exact federation": Config.preset("exact"),
+}
+PLANNED_AGENTS = (10, 1000)
+
+
+def split_work(config: Config, iterations: int = 16) -> tuple[DeviceWork, DeviceWork]:
+    """Return the work of an iteration and, in addition, of the last of two rounds, on a stand-in for a GPU."""
+    alone, once, twice = (
+        count_device_work(config.replace(horizon=iterations, trigger="period", period=period))[1]
+        for period in (iterations + 1, iterations // 2 + 1, iterations // 2)
+    )
+    return alone / iterations, twice - once
+
+
+def tabulate_plan(agents: tuple[int, ...] = PLANNED_AGENTS) -> Table:
+    """Return a table of the work of iterations and rounds on a device, counted without one."""
+    table = Table("per iteration | per round", "copies to the device", "kB to the device", "reads", "launches")
+    for name, config in PLANNED.items():
+        for count in agents:
+            iteration, round_ = split_work(config.replace(agents=count))
+            pairs = zip(vars(iteration).values(), vars(round_).values(), strict=True)
+            copies, size, reads, launches = (f"{one:,.4g} | {other:,.4g}" for one, other in pairs)
+            table.add_row(f"{name}, N={count:,}", copies, size, reads, launches)
+    return table

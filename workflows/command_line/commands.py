@@ -95,7 +95,7 @@ def _execute(plans: list[StudyPlan], display: Display, dry_run: bool = False, ov
 class ReproduceArguments:
     """The paper's figures from the experiment files shipped with the package."""
 
-    figures: Positional[tuple[str, ...]] = ()
+    experiments: Positional[tuple[str, ...]] = ()
     """fig1a, fig1b, ... or all; without any: a list of them."""
     quick: bool = False
     """A small version of about a minute."""
@@ -120,12 +120,12 @@ def reproduce(argv: Sequence[str]) -> int:
     arguments = parse(ReproduceArguments, "fnbandit reproduce", argv)
     for name, reason in idle_settings(arguments.settings).items():
         raise ValueError(f"{name}: has no effect with {reason}")
-    if arguments.keep and (arguments.quick or arguments.dry_run or not arguments.figures):
+    if arguments.keep and (arguments.quick or arguments.dry_run or not arguments.experiments):
         raise ValueError("keep=True: takes figures at full size, without --quick and --dry-run")
-    if arguments.missing and (arguments.quick or not arguments.figures):
+    if arguments.missing and (arguments.quick or not arguments.experiments):
         raise ValueError("missing=True: takes figures at full size, without --quick")
-    names = experiment_names() if "all" in arguments.figures else arguments.figures
-    if LEAK in names or "all" in arguments.figures:
+    names = experiment_names() if "all" in arguments.experiments else arguments.experiments
+    if LEAK in names or "all" in arguments.experiments:
         _reproduce_leak(arguments)
         names = [name for name in names if name != LEAK]
         if not names and not arguments.page:

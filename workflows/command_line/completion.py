@@ -15,7 +15,7 @@ from workflows.studies.settings import TRACKERS
 NAMES: dict[str, Sequence[str]] = {
     **{kind: list(parts) for kind, parts in KINDS.items()},
     "tracking": list(TRACKERS),
-    "figures": [*experiment_names(), "all"],
+    "experiments": [*experiment_names(), "all"],
     "device": ["auto", "cpu", "cuda"],
     "sort": ["regret", "-regret", "rounds", "agents", "when"],
     "zip": ["agents,threshold"],

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from fnbandit.config.combinations import count_liars
 from fnbandit.config.fields import settings
 from fnbandit.config.registry import without_effect
 from fnbandit.storage.files import FIGURES_FOLDER, STUDY_FILE
@@ -153,7 +154,10 @@ def _describe_run(found: dict[str, Any]) -> dict[str, Any]:
     words = {name: found[name] for name in ("run", "status", "error")}
     words["iterations"] = f"{found['iterations']:,} of {found['horizon']:,}"
     if found["regret"] is not None:
-        words["regret"] = f"{found['regret']:.2f}" + ("" if error is None else f" ± {error:.2f}, over its agents")
+        whose = " that do not lie" if count_liars(found["config"]) else ""
+        words["regret"] = f"{found['regret']:.2f}" + (
+            "" if error is None else f" ± {error:.2f}, over its agents{whose}"
+        )
         words["rounds"] = None if found["rounds"] is None else f"{found['rounds']:,.0f}"
         words["exchanges"] = f"{found['exchanges']:,.0f}"
         words["messages"] = f"{found['messages_up']:,.0f} up, {found['messages_down']:,.0f} down"

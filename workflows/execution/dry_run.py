@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from typing import Any
@@ -14,9 +15,10 @@ from fnbandit.config import Config
 from fnbandit.config.words import count_things
 from fnbandit.environments import Environment, make_environment
 from fnbandit.numerics.memory import readable
+from fnbandit.planning.arithmetic import Rates
 from fnbandit.planning.capacity import PROCESS_BYTES, memory
 from fnbandit.planning.duration import measure_rates, run_seconds, without_theory_values
-from fnbandit.planning.work import Rates
+from fnbandit.planning.messages import ExpectedMessages, expect_messages
 from fnbandit.privacy.promise import make_promise
 from workflows.studies.study import RunSpec, StudyPlan
 from workflows.terminal.progress import duration
@@ -46,13 +48,17 @@ def describe_run_plan(study: StudyPlan, console: Console) -> None:
     else:
         console.print(f"{study.directory}: {len(study.points)} runs", soft_wrap=True)
         table = Table("run")
-        for name in ("agents", "memory", "time on a core"):
+        for name in ("agents", "rounds", "exchanges", "bytes up", "bytes down", "memory", "time on a core"):
             table.add_column(name, justify="right")
         for point in study.points:
-            seconds = run_seconds(point.config, rates)
-            table.add_row(point.path, str(point.config.agents), readable(_memory(point)), duration(seconds))
+            sent = _messages(point)
+            rounds, exchanges = (f"{count:,.0f}" if count else "" for count in (sent.rounds, sent.exchanges))
+            sizes = [readable(size) if sent.exchanges else "" for size in (sent.bytes_up, sent.bytes_down)]
+            took = duration(run_seconds(point.config, rates))
+            cells = (str(point.config.agents), rounds, exchanges, *sizes, readable(_memory(point)), took)
+            table.add_row(point.path, *cells)
     console.print(table)
-    for line in plan_lines(study):
+    for line in [*_describe_messages(study), *plan_lines(study)]:
         console.print(line, soft_wrap=True)
     cores = os.cpu_count() or 1
     where = "on one core of this machine" if study.settings.engine == "local" else f"on this machine's {cores} cores"
@@ -65,7 +71,7 @@ def list_run_plan(study: StudyPlan) -> dict[str, Any]:
     rates, cores = measure_rates(), os.cpu_count() or 1
     rows = [
         {"path": point.path, "memory": _memory(point), "seconds_on_a_core": run_seconds(point.config, rates),
-         "config": point.config.effective}
+         **dataclasses.asdict(_messages(point)), "config": point.config.effective}
         for point in study.points
     ]  # fmt: skip
     seconds = estimate_seconds(study, rates, cores)
@@ -78,7 +84,9 @@ def estimate_seconds(study: StudyPlan, rates: Rates, cores: int) -> float:
     On Ray runs take place side by side as far as there are cores; in this process they run in turn.
     """
     several = len(study.points) > 1
-    seconds = START_SECONDS + (STUDY_FIGURES_SECONDS if several else RUN_FIGURES_SECONDS)
+    seconds = START_SECONDS
+    if study.settings.figures:
+        seconds += STUDY_FIGURES_SECONDS if several else RUN_FIGURES_SECONDS
     if study.settings.uses_mlflow:
         seconds += TRACKING_SECONDS + RUN_TRACKING_SECONDS * len(study.points)
     if study.settings.engine == "local":
@@ -150,6 +158,18 @@ def _layout_lines(study: StudyPlan) -> list[str]:
     return [*lines, *_price(point.config, environment, layout)]
 
 
+def _describe_messages(study: StudyPlan) -> list[str]:
+    """Describe the expected communication of a single run whose agents communicate."""
+    sent = _messages(study.points[0])
+    if len(study.points) > 1 or not sent.exchanges:
+        return []
+    alone = f"{sent.exchanges:,.0f} exchanges of single agents"
+    several = f" with {sent.exchanges:,.0f} exchanges in all" if sent.exchanges > 1.01 * sent.rounds else ""
+    together = f"{sent.rounds:,.0f} rounds{several}"
+    sizes = f"{readable(sent.bytes_up)} up, {readable(sent.bytes_down)} down"
+    return [f"messages about {together if sent.rounds else alone}, {sizes}"]
+
+
 def _price(config: Config, environment: Environment, layout: Layout) -> list[str]:
     """Return a line where a run takes much longer in the layout that was asked for than in the fastest."""
     cores = os.cpu_count() or 1
@@ -171,6 +191,10 @@ def is_in_foreign_cluster() -> bool:
     """Return True if this process is part of a cluster that it has not started itself."""
     ray, ours = sys.modules.get("ray"), sys.modules.get("actors.cluster")
     return ray is not None and ray.is_initialized() and not (ours is not None and ours.STARTED_HERE.is_set())
+
+
+def _messages(point: RunSpec) -> ExpectedMessages:
+    return expect_messages(point.config, make_environment(point.config))
 
 
 def _memory(point: RunSpec) -> int:

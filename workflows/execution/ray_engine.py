@@ -61,7 +61,9 @@ class RayEngine(LocalEngine):
         self._pool.share(len(points))
         nodes = nodes_of(ray.nodes())
         rooms = []
-        for config in {point.config.replace(seed=0) for point in points}:
+        # Configs with equal agents, device and algorithm need the same actors; there may be thousands of points.
+        alike = {(point.config.agents, point.config.device, point.config.algorithm): point.config for point in points}
+        for config in alike.values():
             actors = count_requested_actors(config, self._options)
             size = self._bytes if actors is None or actors == 1 else 0
             slots = sum(node.actors(*reserve_resources(config, self._options), size) for node in nodes)

@@ -69,7 +69,7 @@ def make_observers(session: Session, spec: RunSpec, name: str, run: Run) -> list
         SummaryWriter(directory, run, records, totals, facts),
         LogLines(name, settings.engine, run, bar, session.progress),
         bar,
-        *([FigureDrawer(directory)] if len(study.points) == 1 else []),
+        *([FigureDrawer(directory)] if len(study.points) == 1 and settings.figures else []),
         TrackerObserver(
             session.tracker, metadata, directory, totals, lambda: {"device": run.device, "layout": run.layout}
         ),

@@ -89,7 +89,7 @@ def execute_runs(
                         progress.say(cluster)
                         progress.layouts = set()
                     failures = _execute(Session(study, engine, tracker, progress, stop, mirror), todo)
-            elif len(study.points) == 1:
+            elif len(study.points) == 1 and study.settings.figures:
                 draw_run(study.directory)  # again: it may have been stopped between its end and its figures
             report = report_study(study, console)
             send_again(study, tracker, {spec.path for spec in todo})

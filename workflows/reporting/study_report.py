@@ -61,14 +61,16 @@ def draw_run(directory: Path) -> None:
 
 
 def report_study(study: StudyPlan, console: Console) -> StudyReport:
-    """Print the table of a study and the paths of its files; draw its figures. A single run is drawn already."""
+    """Print a study's table and the paths of its files; draw its figures. A single run is drawn already."""
     folders = [study.directory / point.path for point in study.points]
     runs = [run for folder in folders if (folder / SUMMARY_FILE).exists() and (run := read_run(folder)).finished]
     print_table(runs, console, study.title)
     if study.caption:
         console.print(study.caption)
     figures = study.directory / FIGURES_FOLDER
-    if len(study.points) == 1:
+    if not study.settings.figures:
+        report = StudyReport(runs, ())
+    elif len(study.points) == 1:
         report = StudyReport(runs, sorted(figures.glob("*.png")))
     else:
         report = write_study_report(

@@ -59,6 +59,8 @@ class TableRow:
     """None without a clock"""
     seconds: float
     """Of the machine"""
+    has_liars: bool = False
+    """True where some agents lie; regret is that of the others"""
 
     @property
     def messages(self) -> float:
@@ -111,18 +113,20 @@ def _row(label: str, members: list[RunRecord], settings: dict[str, Any]) -> Tabl
         totals["rounds"] = None
     if "simulated_seconds" not in one:
         totals["simulated_seconds"] = None
+    totals["has_liars"] = "honest_agents" in one
     return TableRow(label, settings, len(members), float(regret.mean()), error, over, **totals)
 
 
 def remark(table: Sequence[TableRow]) -> str | None:
-    """Explain ±; None where no row has an error."""
-    over = {row.over for row in table} - {""}
-    if not over:
-        return None
+    """Explain ± and whose regret it is; None where no row has an error and nobody lies."""
+    over, found = {row.over for row in table} - {""}, []
     words = {"seeds": "seeds", "agents": "agents of one seed, which learn from each other"}
-    return "± is the standard error over " + (
-        words[over.pop()] if len(over) == 1 else "seeds; where there is one seed, over its agents"
-    )
+    if over:
+        several = "seeds; where there is one seed, over its agents"
+        found.append(f"± is the standard error over {words[over.pop()] if len(over) == 1 else several}")
+    if any(row.has_liars for row in table):
+        found.append("regret is that of the agents that do not lie")
+    return "; ".join(found) or None
 
 
 def totals(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:

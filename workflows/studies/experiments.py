@@ -34,7 +34,7 @@ def experiment(name: str, quick: bool, seeds: int | None, settings: Settings) ->
         raise ValueError(unknown("figure", name, [*experiment_names(), "all"]))
     file = tomllib.loads((EXPERIMENT_FOLDER / f"{name}.toml").read_text())
     smaller, curves, title, caption = (file.pop(key) for key in ("quick", "curve", "title", "caption"))
-    quick_caption = smaller.pop("caption")
+    quick_caption = smaller.pop("caption", caption)
     quick_curves = smaller.pop("curve", curves)
     if quick:
         title, caption, curves = f"{title} (quick, T={smaller['horizon']})", quick_caption, quick_curves

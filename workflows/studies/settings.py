@@ -73,6 +73,8 @@ class Settings(Options):
     """Directory or URI in which fnbandit-checkpoints is made; without it beside the records."""
     checkpoint_seconds: Positive = 30.0
     """Seconds between checkpoints."""
+    figures: bool = True
+    """Draw figures at the end, and for several runs write table.csv and report.html; `fnbandit report` does, too."""
     tracking: TrackerName = "mlflow"
     """Where to watch runs: mlflow, jsonl (tracking.jsonl beside the records), none, or package.module:Name."""
     tracking_uri: StoreUri | None = None

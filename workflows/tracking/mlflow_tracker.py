@@ -314,6 +314,8 @@ class MlflowRun(TrackedRun):
             self._sent += len(part)
 
     def _end(self, status: Status, artifacts: RunArtifacts, ended: int) -> None:
+        from mlflow.entities import RunTag
+
         self._begin()
         # A study's values have the time of its start: a later session that sends them again writes the same rows.
         totals = name_by_axis(artifacts.metrics, artifacts.axis) if artifacts.axis else artifacts.metrics
@@ -328,8 +330,8 @@ class MlflowRun(TrackedRun):
                 self._tracker.client.log_image(self._run_id, reduce_picture(figure), OVERVIEW)
                 picture = f"![{figure.stem}](get-artifact?path={OVERVIEW}&run_uuid={self._run_id})"
                 tags["mlflow.note.content"] = f"{artifacts.note}\n{picture}\n"
-        for key, value in tags.items():
-            self._tracker.client.set_tag(self._run_id, key, value)
+        if tags:  # in one request: each is a transaction of the store
+            self._tracker.client.log_batch(self._run_id, tags=[RunTag(key, value) for key, value in tags.items()])
         for path in artifacts.files:
             folder = FIGURES_FOLDER if path.suffix in (".png", ".pdf") else None
             self._tracker.client.log_artifact(self._run_id, str(path), folder)

@@ -12,7 +12,7 @@ from fnbandit.config.registry import KINDS
 from workflows.command_line import COMMANDS, main
 from workflows.studies.experiments import experiment_names
 
-SMALL = ["--agents", "3", "--horizon", "20", "--engine", "local", "--tracking", "none"]
+SMALL = ["--agents", "3", "--horizon", "20", "--engine", "local", "--tracking", "none", "--no-figures"]
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from workflows.studies.composition import claimed_folder
 from workflows.terminal.progress import Bar, Pace, Progress, duration
 
 FNBANDIT = os.path.join(os.path.dirname(sys.executable), "fnbandit")
-SMALL = ["--agents", "2", "--horizon", "12", "--width", "4", "--engine", "local", "--tracking", "none"]
+SMALL = ["--agents", "2", "--horizon", "12", "--width", "4", "--engine", "local", "--tracking", "none", "--no-figures"]
 LATE = """
 import numpy as np
 from pathlib import Path
@@ -52,7 +52,7 @@ def printed_json(capsys, *argv):
 def test_one_run_fails_the_others_go_on_and_resume_tries_again(tmp_path, capsys):
     (tmp_path / "two_rewards.py").write_text(LATE)
     argv = ["sweep", "--environment", "two_rewards:late,two_rewards:fine", "--agents", "1", "--horizon", "90",
-            "--width", "4", "--engine", "local", "--tracking", "none", "--out", "a b"]  # fmt: skip
+            "--width", "4", "--engine", "local", "--tracking", "none", "--no-figures", "--out", "a b"]  # fmt: skip
     assert main(argv) == 1
     failed, fine = (f"environment=two_rewards:{name}/seed=0" for name in ("late", "fine"))
     told = capsys.readouterr().err.splitlines()

@@ -184,10 +184,9 @@ def test_a_dry_run_of_the_theory_computes_no_theory(capsys, monkeypatch):
     assert "theory (`fnbandit theory` computes it)" in printed and re.search(r"^time +about", printed, re.M)
 
 
-def test_long_work_of_the_theory_and_empty_bounds_are_told(caplog, capsys):
+def test_long_work_of_the_theory_and_empty_bounds_are_told(caplog, capsys, monkeypatch):
+    monkeypatch.setattr("fnbandit.theory.LONG_WORK", 2 * 400.0**3 - 1)
     with caplog.at_level(logging.WARNING, "fnbandit"):
-        assert main(["theory", "--preset", "theory", "-N", "2", "-T", "1000", "--arms", "4", "--json"]) == 0
-    assert any(
-        "computing the theory's effective dimensions, on 4,000 contexts of 2 agents" in m for m in caplog.messages
-    )
+        assert main(["theory", "--preset", "theory", "-N", "2", "-T", "100", "--arms", "4", "--json"]) == 0
+    assert any("computing the theory's effective dimensions, on 400 contexts of 2 agents" in m for m in caplog.messages)
     assert any(line.startswith("App. F: D-bar is assumed") for line in json.loads(capsys.readouterr().out)["warnings"])

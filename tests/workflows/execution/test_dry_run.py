@@ -85,6 +85,29 @@ def test_an_estimate_is_start_run_tracking_and_figures():
     assert side < several + RAY_SECONDS + ACTOR_SECONDS
 
 
+def test_the_messages_of_a_run_are_said(capsys):
+    for flags, words in (
+        ("--trigger period --period 10", "messages about 5 rounds, "),
+        ("--preset exact", " exchanges in all, "),
+        ("--algorithm fn-ucb-async", " exchanges of single agents, "),
+    ):
+        assert main(["run", "--agents", "2", "--horizon", "50", *flags.split(), "--dry-run"]) == 0
+        assert words in capsys.readouterr().out
+    assert main(["run", "--algorithm", "random", "--dry-run"]) == 0
+    assert "messages" not in capsys.readouterr().out
+
+
+def test_a_run_without_figures_has_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for flags in (["run", "--agents", "2"], ["sweep", "--agents", "1,2"]):
+        line = [*flags, "--horizon", "5", "--engine", "local", "--tracking", "none", "--out", flags[0], "--no-figures"]
+        assert main(line) == 0
+        names = {path.name for path in (tmp_path / flags[0]).iterdir()}
+        assert "study.json" in names and not names & {"figures", "report.html", "table.csv"}
+    local = study(CONFIG, engine="local", tracking="none", figures=False)
+    assert estimate_seconds(local, TYPICAL, 2) == pytest.approx(START_SECONDS + run_seconds(CONFIG))
+
+
 def test_what_is_listed_is_there_as_json(capsys):
     line = "--agents 1,2 --horizon 20 --engine local --tracking none --dry-run --json"
     assert main(["sweep", *line.split()]) == 0

@@ -27,7 +27,7 @@ def late(x):
 def fine(x):
     return x[:, 0]
 """
-HERE = {"engine": "local", "tracking": "none"}
+HERE = {"engine": "local", "tracking": "none", "figures": False}
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_a_study_has_the_runs_of_the_command_line():
 
 def test_a_study_writes_the_records_of_the_command_line(tmp_path, capsys):
     base = Config.preset("tuned", **SMALL)
-    record = Study(base, {"agents": [1, 2]}, seeds=2).run("here", **HERE)
+    record = Study(base, {"agents": [1, 2]}, seeds=2).run("here", **HERE | {"figures": True})
     assert capsys.readouterr() == ("", "")
     assert len(record.finished) == len(record.runs) == 4
     assert repr(record) == repr(fnbandit.load("here"))

@@ -27,7 +27,7 @@ from workflows.execution.preconnect import early_cluster
 from workflows.studies.settings import Settings
 from workflows.studies.study import RunSpec, StudyPlan
 
-SMALL = ["--agents", "3", "--horizon", "40", "--engine", "local", "--tracking", "none"]
+SMALL = ["--agents", "3", "--horizon", "40", "--engine", "local", "--tracking", "none", "--no-figures"]
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def in_a_directory_of_its_own(tmp_path, monkeypatch):
 
 
 def test_run_leaves_what_it_promises(tmp_path, capsys):
-    assert main(["run", *SMALL, "--out", "here", "--trigger", "logdet", "--threshold", "3"]) == 0
+    assert main(["run", *SMALL[:-1], "--out", "here", "--trigger", "logdet", "--threshold", "3"]) == 0
     printed = capsys.readouterr().out
     here = tmp_path / "here"
     for word in ("regret per agent", "rounds", "bytes up", "records", "figure"):
@@ -71,7 +71,9 @@ def test_run_leaves_what_it_promises(tmp_path, capsys):
 
 
 def test_several_seeds_and_a_file_with_flags_on_top(tmp_path):
-    (tmp_path / "my.toml").write_text('agents = 2\nhorizon = 30\nseeds = 2\nengine = "local"\ntracking = "none"\n')
+    (tmp_path / "my.toml").write_text(
+        'agents = 2\nhorizon = 30\nseeds = 2\nengine = "local"\ntracking = "none"\nfigures = false\n'
+    )
     assert main(["run", "my.toml", "--horizon", "20", "--out", "here"]) == 0
     for seed in (0, 1):
         summary = read_run(f"here/seed={seed}").summary
@@ -103,7 +105,7 @@ def test_sweep_is_one_data_set_and_goes_on_where_it_stopped(capsys):
         assert os.path.exists(f"here/figures/{figure}.png"), figure
     before = os.path.getmtime("here/agents=1/threshold=2.5/seed=0/trace.parquet")
     capsys.readouterr()
-    assert main(command) == 0
+    assert main([*command, "--no-figures"]) == 0
     assert "8 of 8 runs are finished already" in capsys.readouterr().out
     assert os.path.getmtime("here/agents=1/threshold=2.5/seed=0/trace.parquet") == before
     assert main([*command[:-1], "here", "--width", "10"]) == 2
@@ -113,7 +115,7 @@ def test_a_sweep_from_a_file(tmp_path):
     (tmp_path / "s.toml").write_text(
         'agents = [1, 2]\ntrigger = ["always", "period"]\nhorizon = 20\nengine = "local"\n'
     )
-    assert main(["sweep", "s.toml", "--tracking", "none", "--out", "here"]) == 0
+    assert main(["sweep", "s.toml", "--tracking", "none", "--no-figures", "--out", "here"]) == 0
     assert read_run("here/agents=2/trigger=period/seed=0").summary["rounds"] == 2
 
 
@@ -160,7 +162,7 @@ SIGNALS = [pytest.param(number, marks=pytest.mark.long) for number in (signal.SI
 @pytest.mark.parametrize("killed_by", [signal.SIGKILL, *SIGNALS])
 def test_a_sweep_that_is_killed_and_resumed_equals_one_that_was_not(tmp_path, killed_by):
     argv = ["sweep", "--agents", "2,3", "--horizon", "60", "--engine", "local", "--tracking", "none",
-            "--checkpoint-seconds", "0.2"]  # fmt: skip
+            "--checkpoint-seconds", "0.2", "--no-figures"]  # fmt: skip
     assert main([*argv, "--out", "undisturbed"]) == 0
     process = start_slow([*argv, "--out", "killed"])
     second = tmp_path / "killed" / "agents=3" / "seed=0"
@@ -216,20 +218,19 @@ def test_a_corrupt_checkpoint_and_a_nan_reward_lose_nothing(tmp_path, capsys, mo
 
 
 def test_through_the_real_entry_point(tmp_path):
-    for command in (
-        [os.path.join(os.path.dirname(sys.executable), "fnbandit"), "run"],
-        [sys.executable, "-m", "workflows.run"],
-    ):
-        done = subprocess.run([*command, *SMALL, "--out", command[-1][:3]], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        assert "regret per agent" in done.stdout
+    command, module = os.path.join(os.path.dirname(sys.executable), "fnbandit"), [sys.executable, "-m", "workflows.run"]
+    done = subprocess.run([command, "run", *SMALL, "--out", "x"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "regret per agent" in done.stdout
+    done = subprocess.run([*module, *SMALL, "--print-config"], capture_output=True, text=True, timeout=120)
+    assert tomllib.loads(done.stdout)["agents"] == 3, done.stderr
     done = subprocess.run([sys.executable, "-m", "workflows.run", "--agents", "0"], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == "fnbandit: agents=0: expected a whole number, at least 1\n"
 
 
 def test_runs_and_sweeps_on_ray_leave_the_same_records(ray_cluster):
-    sweep = ["sweep", "--agents", "2,4", "--horizon", "40", "--tracking", "none"]
+    sweep = ["sweep", "--agents", "2,4", "--horizon", "40", "--tracking", "none", "--no-figures"]
     assert main([*sweep, "--out", "ray", "--cpus-per-actor", "0.5"]) == 0
     assert main([*sweep, "--out", "local", "--engine", "local"]) == 0
     for part in ("agents=2/seed=0", "agents=4/seed=0"):

@@ -8,7 +8,7 @@ import pytest
 from helpers import plain
 
 from workflows.benchmarks import __main__ as benchmark
-from workflows.benchmarks.gpu import against_a_core, agreement
+from workflows.benchmarks.gpu import against_a_core, agreement, split_work
 from workflows.benchmarks.scale import in_epoch, prediction, servers_part
 
 
@@ -20,7 +20,15 @@ def run(monkeypatch, capsys, *arguments):
 
 def test_where_there_is_no_gpu_one_line_says_so(monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert run(monkeypatch, capsys, "--gpu") == "torch finds no GPU: nothing to measure\n"
+    assert run(monkeypatch, capsys, "--gpu", "cosine") == "torch finds no GPU: nothing to measure\n"
+
+
+def test_the_plan_for_a_gpu_counts_iterations_and_rounds():
+    config = plain(agents=3, dim=4, width=4, training_steps=2)
+    iteration, round_ = split_work(config, iterations=4)
+    assert iteration.copies == 3 / 4  # contexts, means and noise, once for all four iterations
+    assert iteration.reads == 6 / 4  # arms, rewards, regret, alpha, the flag of NaN; theta at the end
+    assert round_.reads > 0 and round_.launches > iteration.launches
 
 
 def test_an_unknown_line_is_refused_with_those_there_are(monkeypatch, capsys):

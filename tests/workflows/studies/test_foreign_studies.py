@@ -13,6 +13,9 @@ from workflows.command_line import main
 
 EVIL = "from pathlib import Path\nPath('imported').touch()\ndef reward(x):\n    return x[:, 0]\n"
 
+DRAWN, UNTRACKED = SMALL[:-1], SMALL[:-3]
+"""With figures; with figures and the default tracker"""
+
 
 def test_a_foreign_study_imports_nothing_unasked(tmp_path, capsys, monkeypatch):
     assert main(["run", *SMALL, "--out", "here"]) == 0
@@ -106,7 +109,7 @@ def test_runs_stay_in_their_studys_folder(tmp_path, capsys, path):
 
 
 def test_links_do_not_lead_out_of_the_folder(tmp_path, capsys):
-    assert main(["run", *SMALL, "--out", "here"]) == 0
+    assert main(["run", *DRAWN, "--out", "here"]) == 0
     (tmp_path / "thesis").mkdir()
     precious = tmp_path / "thesis" / "chapter"
     precious.write_text("years of work")
@@ -155,6 +158,7 @@ RESUME, REPORT, OVERWRITE = ["resume", "here"], ["report", "here"], ["sweep", *S
 )
 def test_folders_that_are_links_out_of_the_study_are_refused(tmp_path, capsys, argv, link):
     assert main(["sweep", *SMALL[2:], "--agents", "2,3", "--out", "here"]) == 0
+    (tmp_path / "here" / "figures").mkdir()
     (tmp_path / "here" / "agents=2" / "seed=0" / "summary.json").unlink()
     link_to_thesis(tmp_path, tmp_path / "here" / link)
     capsys.readouterr()
@@ -177,7 +181,7 @@ def test_files_that_are_links_are_replaced(tmp_path, link):
 def test_a_study_whose_own_folder_is_a_link_is_written_there(tmp_path):
     (tmp_path / "scratch").mkdir()
     (tmp_path / "here").symlink_to(tmp_path / "scratch")
-    assert main(["sweep", *SMALL[2:], "--agents", "2,3", "--out", "here"]) == 0
+    assert main(["sweep", *DRAWN[2:], "--agents", "2,3", "--out", "here"]) == 0
     assert (tmp_path / "scratch" / "report.html").exists()
 
 
@@ -218,14 +222,14 @@ def test_passwords_are_masked(uri):
     [("tracking-uri", "http://me:my hunter2@host"), ("out", "s3://me:a hunter2@b/x"), ("address", "me:hunter2@h:1")],
 )
 def test_a_place_that_cannot_be_read_is_not_shown(tmp_path, capsys, flag, value):
-    assert main(["run", *SMALL[:-2], f"--{flag}", value]) == 2
+    assert main(["run", *UNTRACKED, f"--{flag}", value]) == 2
     assert f"{flag.replace('-', '_')}: cannot be read, and may contain a password" in one_line(capsys)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_passwords_are_printed_and_kept_nowhere(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    command = [sys.executable, "-m", "workflows.run", *SMALL[:-2], "--out", "here"]
+    command = [sys.executable, "-m", "workflows.run", *UNTRACKED, "--no-figures", "--out", "here"]
     command += ["--tracking-uri", "http://me:hunter2@127.0.0.1:9", "--checkpoint-seconds", "0.001"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -21,7 +21,7 @@ from fnbandit.storage.records import RecordWriter
 from workflows.command_line import main
 from workflows.studies import locks
 
-SMALL = ["--agents", "2", "--horizon", "20", "--width", "6", "--engine", "local", "--tracking", "none"]
+SMALL = ["--agents", "2", "--horizon", "20", "--width", "6", "--engine", "local", "--tracking", "none", "--no-figures"]
 
 
 @pytest.fixture(autouse=True)
@@ -190,7 +190,7 @@ def test_a_run_that_was_stopped_before_its_figures(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run_observers, "draw_run", stopped)
-    assert main(["run", *SMALL, "--out", "here"]) == 130
+    assert main(["run", *SMALL[:-1], "--out", "here"]) == 130
     assert read_run("here").finished
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)

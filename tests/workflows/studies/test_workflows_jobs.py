@@ -10,7 +10,7 @@ import pytest
 from fnbandit.storage.records import read_summary
 from workflows.command_line import main
 
-SMALL = ["run", "--agents", "2", "--horizon", "20", "--engine", "local"]
+SMALL = ["run", "--agents", "2", "--horizon", "20", "--engine", "local", "--no-figures"]
 JOB = {
     "runtime_env": {"env_vars": {"AWS_SECRET_ACCESS_KEY": "a-secret-of-the-job"}},
     "metadata": {"job_submission_id": "raysubmit_x", "job_name": "mine", "of the user": "another-secret"},

@@ -123,7 +123,7 @@ def test_what_cannot_be_copied_stays_here_and_goes_later(bucket, monkeypatch, ca
         original(self, path)
 
     monkeypatch.setattr(Mirror, "_send", broken)
-    assert main([*STUDY, "--out", URI, "--tracking", "none"]) == 1
+    assert main([*STUDY, "--out", URI, "--tracking", "none", "--no-figures"]) == 1
     error = capsys.readouterr().err
     assert "fnbandit: s3://bucket/deep/study: has no copy of runs/study/agents=2/seed=0 (the network is down)" in error
     assert "fnbandit resume s3://bucket/deep/study` tries again" in error
@@ -157,7 +157,7 @@ def test_a_place_that_cannot_be_used_is_one_line_before_anything_starts(uri, sai
 
 
 def test_a_folder_of_another_study_is_not_mixed_with_one_of_a_bucket(bucket, capsys):
-    assert main([*STUDY, "--out", "runs/study", "--tracking", "none"]) == 0
+    assert main([*STUDY, "--out", "runs/study", "--tracking", "none", "--no-figures"]) == 0
     before = Path("runs/study/study.json").read_bytes()
     assert main([*STUDY, "--out", URI, "--tracking", "none"]) == 2
     assert "runs/study is for a study whose records are there alone" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from helpers import put_store
 
 from workflows.command_line import main
 from workflows.studies.tracking_uri import is_own, store_uri
@@ -38,7 +39,7 @@ def serving(port):
 
 
 def tracked_run(*flags):
-    argv = ["run", "--agents", "1", "--horizon", "5", "--engine", "local", "--out", "here", *flags]
+    argv = ["run", "--agents", "1", "--horizon", "5", "--engine", "local", "--out", "here", "--no-figures", *flags]
     assert main(argv) == 0
 
 
@@ -71,6 +72,7 @@ def test_the_page_of_a_study_is_served_until_the_command_ends(tmp_path):
 
 
 def test_a_taken_port_is_one_line(capsys):
+    put_store("mlflow.db")
     tracked_run()
     capsys.readouterr()
     with socket.socket() as listener:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import plain
+from helpers import plain, put_store
 from small_records import record
 
 from fnbandit import read_run
@@ -42,6 +42,11 @@ def in_a_directory_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # an interrupted study leaves it ignored
+
+
+@pytest.fixture
+def store(tmp_path):
+    put_store(tmp_path / "mlflow.db")
 
 
 def free_port() -> int:
@@ -189,8 +194,8 @@ def interrupted_after(monkeypatch, segments):
     monkeypatch.setattr(RunTotals, "segment", counting)
 
 
-def test_a_resumed_sweep_goes_on_in_its_own_runs(tmp_path, monkeypatch):
-    argv = ["sweep", "--agents", "2,3", "--horizon", "20", "--engine", "local", "--out", "here"]
+def test_a_resumed_sweep_goes_on_in_its_own_runs(store, tmp_path, monkeypatch):
+    argv = ["sweep", "--agents", "2,3", "--horizon", "20", "--engine", "local", "--out", "here", "--no-figures"]
     with monkeypatch.context() as patch:
         interrupted_after(patch, 8)
         assert main(argv) == 130
@@ -229,7 +234,7 @@ def raise_signal(*_):
     time.sleep(5)
 
 
-def test_a_study_stopped_in_its_figures_is_completed_by_resume(tmp_path, monkeypatch):
+def test_a_study_stopped_in_its_figures_is_completed_by_resume(store, tmp_path, monkeypatch):
     argv = ["sweep", "--agents", "1,2", "--horizon", "8", "--engine", "local", "--out", "here"]
     with monkeypatch.context() as patch:
         patch.setattr("workflows.execution.worker.report_study", raise_signal)
@@ -246,8 +251,8 @@ def test_a_study_stopped_in_its_figures_is_completed_by_resume(tmp_path, monkeyp
     assert parent_and_children(client)[0].info.end_time == changed, "complete: nothing is sent"
 
 
-def test_an_extended_study_is_one_parent_with_all_that_it_has_now(tmp_path):
-    argv = ["sweep", "--horizon", "8", "--engine", "local", "--out", "here"]
+def test_an_extended_study_is_one_parent_with_all_that_it_has_now(store, tmp_path):
+    argv = ["sweep", "--horizon", "8", "--engine", "local", "--out", "here", "--no-figures"]
     assert main([*argv, "--agents", "1,2"]) == 0
     client = client_of(f"sqlite:///{tmp_path}/mlflow.db")
     first, _ = parent_and_children(client)
@@ -261,8 +266,8 @@ def test_an_extended_study_is_one_parent_with_all_that_it_has_now(tmp_path):
     assert {point.step: point.value for point in history} == pytest.approx(means, rel=1e-4) and len(history) == 3
 
 
-def test_runs_that_a_dead_server_did_not_take_are_sent_by_the_next_resume(tmp_path, monkeypatch):
-    argv = ["sweep", "--agents", "1,2", "--horizon", "8", "--engine", "local", "--out", "here"]
+def test_runs_that_a_dead_server_did_not_take_are_sent_by_the_next_resume(store, tmp_path, monkeypatch):
+    argv = ["sweep", "--agents", "1,2", "--horizon", "8", "--engine", "local", "--out", "here", "--no-figures"]
     with monkeypatch.context() as patch:
         patch.setattr(MlflowRun, "_end", lambda *_: 1 / 0)
         assert main(argv) == 0
@@ -323,7 +328,7 @@ def test_a_server_that_is_down_costs_a_warning(caplog):
     uri = f"http://127.0.0.1:{free_port()}"
     with caplog.at_level(logging.WARNING, logger="fnbandit"):
         argv = ["run", "--agents", "2", "--horizon", "25", "--engine", "local", "--tracking-uri", uri, "--out", "here"]
-        assert main(argv) == 0
+        assert main([*argv, "--no-figures"]) == 0
     assert read_run("here").finished
     messages = [record.getMessage() for record in caplog.records if record.name == "fnbandit"]
     assert any("trying again at the end" in message for message in messages)
@@ -344,7 +349,7 @@ def test_a_server_that_never_answers_is_given_up(caplog, monkeypatch):
         threading.Thread(target=take, daemon=True).start()
         uri = f"http://127.0.0.1:{listener.getsockname()[1]}"
         argv = ["run", "--agents", "2", "--horizon", "25", "--engine", "local", "--tracking-uri", uri, "--out", "here"]
-        assert main(argv) == 0
+        assert main([*argv, "--no-figures"]) == 0
         listener.shutdown(socket.SHUT_RDWR)
     assert read_run("here").finished
     messages = [record.getMessage() for record in caplog.records if record.name == "fnbandit"]
@@ -393,7 +398,7 @@ def test_a_broken_store_is_one_line(tmp_path, caplog):
     assert read_run("here").finished
 
 
-def test_what_failed_on_the_way_is_sent_at_the_end(tmp_path, monkeypatch):
+def test_what_failed_on_the_way_is_sent_at_the_end(store, tmp_path, monkeypatch):
     original = MlflowRun._send
     failures = []
 
@@ -417,7 +422,7 @@ def test_what_failed_on_the_way_is_sent_at_the_end(tmp_path, monkeypatch):
     check_run(client, runs_of(client)[0], read_run("here"))
 
 
-def test_tracking_takes_under_a_second_a_run(tmp_path):
+def test_tracking_takes_under_a_second_a_run(store, tmp_path):
     """Of this process, by its own clock: other processes' load does not count. The store's opening is left out."""
     points = [RunSpec(f"seed={seed}", plain(agents=2, horizon=500, seed=seed)) for seed in range(9)]
     study = StudyPlan("big", tmp_path / "big", points, Settings())
@@ -457,7 +462,7 @@ def test_metrics_are_thinned():
     assert steps[:3] == [3, 6, 9]
 
 
-def test_nothing_secret_is_tracked(tmp_path, monkeypatch):
+def test_nothing_secret_is_tracked(store, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "open-sesame")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "open-sesame")
     assert main(["run", "--agents", "1", "--horizon", "10", "--engine", "local", "--out", "here"]) == 0

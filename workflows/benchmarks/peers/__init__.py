@@ -1,0 +1,1 @@
+"""Side by side with other simulators of federated learning, each in an environment of its own: `make bench-peers`."""
