@@ -27,6 +27,7 @@ from fnbandit.numerics.device import one_thread, read_values, resolve_device
 from fnbandit.numerics.state import State, loading, on_host
 from fnbandit.planning.capacity import check_local
 from fnbandit.policy import Policy
+from fnbandit.privacy.promise import check_promise, make_promise
 from fnbandit.simulation.clock import make_clock
 from fnbandit.simulation.loop import Simulation, make_simulation
 from fnbandit.simulation.population import LocalPopulation
@@ -83,6 +84,8 @@ class Run(ABC):
             self.config = self._snapshot.config.replace(device=config.device)
         else:
             self.config = resolve(config, self.environment)
+        self.promise = make_promise(self.config, self.environment)
+        check_promise(self.promise, self.config)
         warning = precision_warning(self.config, self.environment)
         if warning:
             log.warning(warning)

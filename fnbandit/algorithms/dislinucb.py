@@ -9,4 +9,4 @@ from fnbandit.algorithms.traits import Traits
 class DisLinUCB(FederatedGroup):
     """n agents whose features are the contexts themselves."""
 
-    traits = Traits(schedule="barrier", features="context")
+    traits = Traits(schedule="barrier", features="context", releases=("statistics",))

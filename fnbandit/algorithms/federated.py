@@ -12,6 +12,7 @@ from fnbandit.algorithms.base import Group, Scored
 from fnbandit.algorithms.bounds import global_bound
 from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
+from fnbandit.config.registry import resolve_part
 from fnbandit.core import Download, Upload
 from fnbandit.covariance import Evaluation, Lift, matrices
 from fnbandit.environments import Environment
@@ -20,6 +21,7 @@ from fnbandit.federation.messages import Contents
 from fnbandit.federation.replica import Replica, needs_claims
 from fnbandit.numerics.device import put_values, read_values
 from fnbandit.numerics.memory import Memory, precisions
+from fnbandit.numerics.products import multiply
 from fnbandit.numerics.state import State
 from fnbandit.numerics.tree import LEAF
 
@@ -46,7 +48,7 @@ class FederatedGroup(Group):
     messages and diagonal matrices then work as they do for FN-UCB (`workflows/examples/own_federated.py`).
     """
 
-    traits = Traits(schedule="barrier")
+    traits = Traits(schedule="barrier", releases=("statistics",))
 
     def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
         super().__init__(config, environment, agents, replica)
@@ -76,7 +78,8 @@ class FederatedGroup(Group):
         kind, p, real = matrices(config), cls.parameter_count(config, environment), precisions(config)[0]
         # With more agents than a leaf has, the server keeps whole matrices from the start.
         shared = kind.shared(p, config.agents * config.horizon if config.agents <= LEAF else p)
-        own = Memory(kind.epoch_numbers(p, config.horizon) * real, shared * real)
+        noise = resolve_part("privacy", config.privacy).count_draws(config, p) * 8
+        own = Memory(kind.epoch_numbers(p, config.horizon) * real + noise, shared * real)
         # W_i of all agents, of the present exchange, the best one before and its factors: at the server alone.
         claims = Memory(0, 4 * config.agents * kind.numbers(p) * 8 if needs_claims(config) else 0)
         return super().memory(config, environment) + own + claims
@@ -176,8 +179,13 @@ class FederatedGroup(Group):
         """Return the upload of a round's first exchange (line 16)."""
         t, last, chain = self.iteration, self.replica.last_round, self.chain
         needed, present = self.needs_global(t + 1), self.present
-        moments = self.epoch.moments(self.targets[:, last:t]) if needed else None
-        update = self.epoch.update(as_features=present is not None)
+        moments: Tensor | None
+        if chain.privacy.sends_triangles:
+            update, targets = chain.clip_rows(self.epoch.update(as_features=True), self.targets[:, last:t])
+            moments = multiply(targets[:, None], update)[:, 0]
+        else:
+            moments = self.epoch.moments(self.targets[:, last:t]) if needed else None
+            update = self.epoch.update(as_features=present is not None)
         if present is not None:
             update = mask_absent(update, present)
             moments = None if moments is None else mask_absent(moments, present)

@@ -103,7 +103,8 @@ class FederatedNetworkGroup(FederatedGroup):
 
     def add_first(self, upload: Upload) -> Upload:
         """Return the first upload of a round with theta_i and the sum of squared rewards, where it has these."""
-        if not self.replica.trains_by_sums:
+        # A network that has not changed would be released again for nothing.
+        if not self.replica.trains_by_sums and (self._has_trained or not self.chain.privacy.is_private):
             upload = replace(upload, theta=self.theta, trained=self._has_trained)
         if not self.replica.sends_squares(self.iteration):
             return upload
@@ -152,6 +153,7 @@ class FederatedNetworkGroup(FederatedGroup):
             inputs = x[:, : self._network.inputs_dim].to(self.dtype)
             rows, center = replica.features.at(replica.theta, inputs), replica.features.center_of(replica.theta)
             errors = y - multiply(center.expand(n, 1, -1), rows.mT)[:, 0]
+            rows, errors = self.chain.clip_rows(rows, errors)
             if mask is not None:
                 root = mask if weights is None else mask.sqrt()
                 rows, errors = rows * root[:, :, None], errors * root

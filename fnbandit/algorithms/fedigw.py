@@ -37,7 +37,7 @@ class FedIGW(FederatedNetworkGroup):
     and b has the rest. Arms are uniform before the first training.
     """
 
-    traits = Traits(schedule="barrier", features="tangent")
+    traits = Traits(schedule="barrier", features="tangent", releases=("networks",))
 
     def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
         super().__init__(config, environment, agents, replica)

@@ -15,6 +15,7 @@ from fnbandit.algorithms.federated import ContextEvaluation
 from fnbandit.algorithms.federated_network import FederatedNetworkGroup, root_mean_square
 from fnbandit.algorithms.traits import Traits
 from fnbandit.config import Config
+from fnbandit.config.registry import resolve_part
 from fnbandit.core import Upload
 from fnbandit.covariance import Evaluation, matrices
 from fnbandit.environments import Environment
@@ -35,7 +36,7 @@ POLICY_ALPHAS = 1000
 class FNUCB(FederatedNetworkGroup):
     """n agents of FN-UCB: every agent receives the local inverses of all agents."""
 
-    traits = Traits(schedule="barrier", features="tangent", uses_alpha=True)
+    traits = Traits(schedule="barrier", features="tangent", uses_alpha=True, releases=("networks",))
 
     def __init__(self, config: Config, environment: Environment, agents: range, replica: Replica | None = None) -> None:
         super().__init__(config, environment, agents, replica)
@@ -63,6 +64,8 @@ class FNUCB(FederatedNetworkGroup):
         up = Contents(covariances=1, vectors=1)
         if not config.use_local:
             return up, up
+        if resolve_part("privacy", config.privacy).is_private:
+            return Contents(networks=count_networks(config)), Contents(networks=1)
         up = dataclasses.replace(up, inverses=1, networks=count_networks(config), scalars=make_alpha(config).numbers)
         return up, dataclasses.replace(up, inverses=1 if cls.traits.averages_inverses else config.agents, scalars=1)
 
@@ -72,7 +75,8 @@ class FNUCB(FederatedNetworkGroup):
         p, networks = lift.network.parameter_count, None
         if config.use_local:
             kind = matrices(config)
-            make = kind.mean_inverse if cls.traits.averages_inverses else kind.all_inverses
+            is_private = resolve_part("privacy", config.privacy).is_private
+            make = kind.mean_inverse if cls.traits.averages_inverses or is_private else kind.all_inverses
             inverses = make(config.agents, p, config.number("regularization"), like, lift)
             networks = Networks(lift.network, lift.theta_0.to(getattr(torch, config.network_dtype)), inverses)
         return Replica(config, lift, p, like, *cls.contents(config), networks)
@@ -118,7 +122,11 @@ class FNUCB(FederatedNetworkGroup):
     def local_bound(self, prediction: Tensor, x: Tensor) -> Tensor:
         """Return UCB^b [n, arms] (line 6) from the network's prediction for contexts with features x."""
         assert self.replica.inverses is not None
-        return local_bound(prediction, self.replica.inverses.deviation(x), self._local_scale * self._unit)
+        if self.chain.privacy.is_private:  # inverses stay with their agents
+            deviation = self.local.quadratic(x).clamp_(min=0).sqrt_()
+        else:
+            deviation = self.replica.inverses.deviation(x)
+        return local_bound(prediction, deviation, self._local_scale * self._unit)
 
     def global_bound(self, found: Evaluation) -> Tensor:
         """Return UCB^a [n, arms] (line 5), with its bonus and a rescaled mean in the agent's unit."""
@@ -178,7 +186,9 @@ class FNUCB(FederatedNetworkGroup):
             coming = range(self.iteration + 1, self.iteration + 2 + POLICY_ALPHAS)
             zero = self.alpha_history.new_zeros(())
             alphas = torch.stack([zero + self.alpha(t) for t in coming])
-            tensors |= {"theta": theta, "local": self.replica.inverses.parts, "alphas": alphas}
+            own = self.local.subset(slice(index, index + 1)).inverse
+            local = own if self.chain.privacy.is_private else self.replica.inverses.parts
+            tensors |= {"theta": theta, "local": local, "alphas": alphas}
         return facts, tensors
 
     @classmethod

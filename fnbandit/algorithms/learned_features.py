@@ -44,7 +44,7 @@ class FNExact(FederatedNetworkGroup):
     Diagonal matrices would inflate <g, delta> (footnote in Sec. 5.2), and leave it out.
     """
 
-    traits = Traits(schedule="barrier", features="tangent")
+    traits = Traits(schedule="barrier", features="tangent", releases=("networks", "statistics"))
     uses_whole_gradient = True
     """True where g is the gradient with respect to all parameters"""
 

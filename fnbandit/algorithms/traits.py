@@ -27,6 +27,9 @@ class Traits:
     runs_in_one_group: bool = False
     """True where one learner serves all agents, so that they share one group and one process"""
 
+    releases: tuple[Literal["networks", "statistics"], ...] = ()
+    """Quantities that agents can send with differential privacy: networks or gradients, W and B; () for none"""
+
     @property
     def communicates(self) -> bool:
         """True where agents send messages to the server."""

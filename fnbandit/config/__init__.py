@@ -13,6 +13,7 @@ from fnbandit.config.combinations import (
     check_attack,
     check_delay,
     check_personal,
+    check_private,
     check_together,
     count_liars,
     explain_idle,
@@ -36,6 +37,7 @@ from fnbandit.config.fields import (
     ParticipationName,
     PersonalizationName,
     Positive,
+    PrivacyName,
     Probability,
     Share,
     StalenessName,
@@ -168,6 +170,24 @@ class Config:
     with exact, which sends whole matrices); join several by + or a comma."""
     message_bits: Annotated[int, Field(ge=2, le=16)] = 8
     """Bits per number with messages=quantized."""
+    privacy: PrivacyName = "none"
+    """Differential privacy of what leaves an agent, with neighbours that replace one unit: none, local (every agent
+    adds noise to its messages), central (noise is added once to the sum over agents). The unit is an agent's whole
+    history where agents send networks or gradients only, else one interaction (W and B of linear features)."""
+    privacy_epsilon: Positive = 1.0
+    """epsilon of the whole run, all rounds together."""
+    privacy_delta: Probability = 1e-5
+    """delta of the whole run."""
+    privacy_clip: Positive = 3.0
+    """C, the largest L2 norm of the change of a network that an agent sends, or of its mean gradient."""
+    privacy_feature_clip: Positive = 1.0
+    """L, the largest L2 norm of a feature row in the W and B that an agent sends."""
+    privacy_reward_clip: Positive = 1.0
+    """Largest absolute value of a reward (of a residual, where features are learned) in the B that an agent sends."""
+    privacy_factorization: Literal["toeplitz", "tree"] = "toeplitz"
+    """Correlation of the noise of W and B over rounds: a Toeplitz factorization of prefix sums, or a binary tree."""
+    privacy_allow_noise: bool = False
+    """Run although the noise is larger than the signal; --dry-run prints their ratio."""
     training_loss: Literal["mean", "paper"] = "mean"
     """mean: mean squared error with weight decay lambda/t; paper: Eq. (1), with a pull m lambda to theta_0."""
     training_optimizer: OptimizerName = "adam"
@@ -305,6 +325,7 @@ class Config:
         if not (self.use_global or self.use_local):
             raise ValueError("use_global=False, use_local=False: at least one must be True")
         check_delay(self.algorithm, self.clock, self.feedback_delay)
+        check_private(self.privacy, dataclasses.asdict(self))
         check_together(self.algorithm, self.trigger, self.diagonal, self.participation, self.clock, self.federation)
         check_attack(dataclasses.asdict(self))
         check_personal(dataclasses.asdict(self))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnbandit.config.registry import KINDS, TRIGGERS, link_names, without_effect
+from fnbandit.config.registry import ALGORITHMS, KINDS, TRIGGERS, link_names, without_effect
+
+PUBLIC_TRIGGERS = ("always", "period", "geometric")
+"""Triggers whose rounds are known beforehand"""
 
 
 def check_together(
@@ -56,6 +59,37 @@ def check_delay(algorithm: str, clock: str, delay: int) -> None:
         raise ValueError(f"feedback_delay={delay}: clock={clock!r} accepts 0")
     if delay and algorithm in ("fn-ucb-async", "fedlinucb"):
         raise ValueError(f"feedback_delay={delay}: algorithm={algorithm} accepts 0")
+
+
+def check_private(privacy: str, chosen: dict[str, Any]) -> None:
+    """Raise a one-line ValueError on a setting with which something would leave the agents that noise does not cover.
+
+    The rounds of a trigger that measures data tell what the data are; so do matrices, alpha, units, and curvature.
+    """
+    algorithm = chosen["algorithm"]
+    if privacy == "none" or not (ALGORITHMS[algorithm].fields if algorithm in ALGORITHMS else ["trigger"]):
+        return
+    if algorithm in ("fn-ucb-async", "fedlinucb"):
+        raise ValueError(f"algorithm={algorithm!r}: privacy={privacy} accepts fedigw, fn-linear, dislinucb")
+    accepted = {"trigger": PUBLIC_TRIGGERS, "messages": ("exact",), "participation": ("all",), "attack": ("none",),
+                "aggregation_statistics": ("sum",), "personalization": ("none", "head"),
+                "forgetting": ("none",)}  # fmt: skip
+    if chosen["diagonal"]:
+        raise ValueError(f"diagonal=True: privacy={privacy} accepts False")
+    if algorithm in ("fn-ucb", "fn-ucb-less-comm") and chosen["use_global"]:
+        raise ValueError(
+            f"use_global=True: privacy={privacy} accepts False with algorithm={algorithm}: noise would drown the W of "
+            "all parameters, and alpha would tell of data; algorithm=fn-linear has small matrices"
+        )
+    if algorithm != "dislinucb":
+        accepted["federation"] = ("average", "gradients")
+    if algorithm in ("fn-exact", "fn-linear") or chosen["federation"] == "gradients":
+        accepted["reward_unit"] = ("one",)
+    if algorithm != "dislinucb" and (privacy == "central" or chosen["federation"] == "gradients"):
+        accepted["aggregation"] = ("mean",)
+    for name, choices in accepted.items():
+        if chosen[name] not in choices and ":" not in chosen[name]:
+            raise ValueError(f"{name}={chosen[name]!r}: privacy={privacy} accepts {', '.join(choices)}")
 
 
 def check_attack(settings: dict[str, Any]) -> None:

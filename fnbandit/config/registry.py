@@ -35,16 +35,18 @@ UCB_B = (*TRAINING, *AUTOMATIC, *AVERAGING, *SUMS, "newton_steps", "federation",
          "aggregate", "exploration_local", "network_dtype")  # fmt: skip
 BOUNDS = ("norm_bound", "noise_bound", "delta")
 MATRICES = ("diagonal", "regularization", "statistics_dtype")
+PRIVATE_NETWORKS = ("privacy", "privacy_clip")
+PRIVATE_STATISTICS = ("privacy_feature_clip", "privacy_reward_clip", "privacy_factorization")
 ROUND_FIELDS = ("trigger", "participation", "messages", "exploration_global", "attack", "aggregation_statistics",
                 *MATRICES)  # fmt: skip
-LEARNED = (*NETWORKS, *ROUND_FIELDS, "federation", *AVERAGING, "reward_unit")
+LEARNED = (*NETWORKS, *ROUND_FIELDS, "federation", *AVERAGING, "reward_unit", *PRIVATE_NETWORKS)
 FEDERATED = (*LEARNED, "weight", "first_iteration_only", "exploration_local", "use_global", "use_local", "aggregate")
 ASYNCHRONOUS_LINEAR = ("trigger", "messages", "exploration_global", "regularization", "statistics_dtype")
 ASYNCHRONOUS = (*NETWORKS, *ASYNCHRONOUS_LINEAR, "weight", "first_iteration_only", "exploration_local", "use_global",
                 "use_local", "aggregate", "reward_unit", "staleness")  # fmt: skip
 NEURAL_FIELDS = (*NETWORKS, *MATRICES, "exploration_local")
 FEDIGW_FIELDS = (*NETWORKS, *AVERAGING, "federation", "trigger", "participation", "messages", "reward_unit",
-                 "attack", "regularization", "statistics_dtype", "gap_weight")  # fmt: skip
+                 "attack", "regularization", "statistics_dtype", "gap_weight", *PRIVATE_NETWORKS)  # fmt: skip
 LINEAR = ("exploration_global", "regularization", "statistics_dtype")
 
 ALGORITHMS = {
@@ -62,16 +64,18 @@ ALGORITHMS = {
     ),
     "fn-exact": Part(
         "fnbandit.algorithms.learned_features:FNExact", "FN-UCB (exact)",
-        "one network trained by sums over agents, and UCB on its features", (*LEARNED, "forgetting"),
+        "one network trained by sums over agents, and UCB on its features",
+        (*LEARNED, *PRIVATE_STATISTICS, "forgetting"),
     ),
     "fn-linear": Part(
         "fnbandit.algorithms.learned_features:FNLinear", "FN-linear",
         "federated neural-linear UCB: statistics of the last layer of the shared network",
-        (*LEARNED, "forgetting", "personalization", "cluster_level"),
+        (*LEARNED, *PRIVATE_STATISTICS, "forgetting", "personalization", "cluster_level"),
     ),
     "dislinucb": Part(
         "fnbandit.algorithms.dislinucb:DisLinUCB", "DisLinUCB",
-        "distributed linear UCB (Wang et al. 2019): the log det trigger on raw contexts", ROUND_FIELDS,
+        "distributed linear UCB (Wang et al. 2019): the log det trigger on raw contexts",
+        (*ROUND_FIELDS, "privacy", *PRIVATE_STATISTICS),
     ),
     "fedlinucb": Part(
         "fnbandit.algorithms.fedlinucb:FedLinUCB", "FedLinUCB",
@@ -275,6 +279,16 @@ PARTICIPATIONS = {
                          "the agents that are available by the clock"),
 }  # fmt: skip
 
+PROMISED = ("privacy_epsilon", "privacy_delta", "privacy_clip", "privacy_feature_clip", "privacy_reward_clip",
+            "privacy_factorization", "privacy_allow_noise")  # fmt: skip
+PRIVACIES = {
+    "none": Part("fnbandit.privacy.link:NoPrivacy", "", "agents send what they have computed (the paper)"),
+    "local": Part("fnbandit.privacy.link:LocalPrivacy", "local privacy",
+                  "differential privacy: every agent adds noise to what it sends", PROMISED),
+    "central": Part("fnbandit.privacy.link:CentralPrivacy", "central privacy",
+                    "differential privacy: noise is added once to the sum over agents, by who is trusted", PROMISED),
+}  # fmt: skip
+
 KINDS: dict[str, dict[str, Part]] = {
     "algorithm": ALGORITHMS,
     "environment": ENVIRONMENTS,
@@ -289,6 +303,7 @@ KINDS: dict[str, dict[str, Part]] = {
     "clock": CLOCKS,
     "staleness": STALENESS,
     "participation": PARTICIPATIONS,
+    "privacy": PRIVACIES,
     "heterogeneity": HETEROGENEITIES,
     "drift": DRIFTS,
     "personalization": PERSONALIZATIONS,

@@ -8,6 +8,7 @@ hold the same V_local; `send` changes the whole upload, with theta_i, alpha_i, t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,6 +62,10 @@ class Channel:
         self._config, self._parameters, self._lift = config, parameters, lift
         self._matrices = matrices(config)
 
+    def clip_rows(self, rows: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return features [n, k, p] and their targets [n, k] as they enter W_new and B_new."""
+        return rows, targets
+
     def send_statistics(self, upload: Upload) -> Upload:
         """Return the upload with W_new and B_new as the server receives them."""
         return upload
@@ -68,6 +73,13 @@ class Channel:
     def send(self, upload: Upload, known: Tensor | None) -> Upload:
         """Return the upload as the server receives it; `known` is theta_sync [p], which agent and server hold."""
         return upload
+
+    def receive(self, totals: dict[str, Any], upload: Upload) -> dict[str, Any]:
+        """Return the sums over all agents, by field of `Upload`, as the server receives them.
+
+        `upload` is that of any batch: sums of W and B, theta averaged to [1, p] or that of all agents.
+        """
+        return totals
 
     def resize_upload(self, sizes: Sizes, contents: Contents, rows: int) -> Sizes:
         """Return the sizes of an upload with `rows` new rows behind this link."""
@@ -167,17 +179,24 @@ def _tensor(values: Tensor | list[Tensor] | None) -> Tensor:
 
 
 class Chain:
-    """The links that `messages` names, in order."""
+    """The link of `privacy`, then those that `messages` names, in order."""
 
     def __init__(self, config: Config, parameters: int, lift: Lift, network_parameters: int | None = None) -> None:
         """`parameters` is the length of a feature row; `network_parameters` that of theta, None for the same."""
         self._config, self._parameters = config, parameters
         self._network_parameters = parameters if network_parameters is None else network_parameters
-        self.links: list[Channel] = [
-            build("messages", name, config, parameters, lift) for name in link_names(config.messages)
-        ]
+        self.privacy = build("privacy", config.privacy, config, parameters, lift)
+        """The first link: it clips what leaves, and adds noise"""
+        named = [build("messages", name, config, parameters, lift) for name in link_names(config.messages)]
+        self.links: list[Channel] = [self.privacy, *named]
         for link in self.links:
             link.network_parameters = self._network_parameters
+
+    def clip_rows(self, rows: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Pass rows and targets through all links, before W_new and B_new are summed."""
+        for link in self.links:
+            rows, targets = link.clip_rows(rows, targets)
+        return rows, targets
 
     def send_statistics(self, upload: Upload) -> Upload:
         """Pass W_new and B_new through all links."""
@@ -190,6 +209,12 @@ class Chain:
         for link in self.links:
             upload = link.send(upload, known)
         return upload
+
+    def receive(self, totals: dict[str, Any], upload: Upload) -> dict[str, Any]:
+        """Pass the sums over all agents through all links."""
+        for link in self.links:
+            totals = link.receive(totals, upload)
+        return totals
 
     def size_upload(self, contents: Contents, rows: int) -> Size:
         """Return the size of one agent's upload with `rows` new rows."""
@@ -215,11 +240,11 @@ class Chain:
         return Sizes(whole, contents.vectors * p, contents.networks * q, contents.scalars, real, single, real)
 
     def state(self) -> State:
-        """Return the states of all links."""
-        states = [add_prefix(str(place), link.state()) for place, link in enumerate(self.links)]
+        """Return the states of all links but the first, which has none: its noise is a function of the seed."""
+        states = [add_prefix(str(place), link.state()) for place, link in enumerate(self.links[1:])]
         return {name: tensor for state in states for name, tensor in state.items()}
 
     def load(self, state: State) -> None:
         """Continue from a `state`."""
-        for place, link in enumerate(self.links):
+        for place, link in enumerate(self.links[1:]):
             link.load(remove_prefix(str(place), state))

@@ -30,7 +30,7 @@ class PartialSums:
 
     def __init__(self, config: Config, replica: Replica) -> None:
         self._replica = replica
-        self._account = replica.estimate.account(config.agents)
+        self._account = replica.account()
         self._participants = np.ones(config.agents, dtype=bool)
 
     def total(self, uploads: Uploads) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class PartialSums:
         }
         if "theta" in totals:
             totals["theta"] = self._participants_networks(totals["theta"])
-        return totals
+        return self._replica.chain.receive(totals, uploads[0])
 
     def select_alphas(self, uploads: Uploads) -> Tensor | None:
         """Return the uploads from which the server computes alpha, [n, ..]; None where agents send none."""

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fnbandit.config import Config
 from fnbandit.config.registry import build, resolve_part
-from fnbandit.core import Clusters, Content, Cost, Download, Rows, StatisticsUpdate, Upload
-from fnbandit.covariance import Estimate, Lift, LocalInverses, matrices
+from fnbandit.core import Clusters, Content, Cost, Download, Rows, StatisticsUpdate, Triangle, Upload
+from fnbandit.covariance import Account, Estimate, Lift, LocalInverses, matrices
 from fnbandit.covariance.gram import sum_of_curvatures
 from fnbandit.federation.attacks import make_attack
 from fnbandit.federation.forgetting import NoForgetting
@@ -99,6 +99,7 @@ class Replica(CommunicationParts):
         if networks is not None:
             self.federation = build("federation", config.federation, config)
             self._sample_limit = sample_limit(config, networks.network.parameter_count)
+        self._like = like
         self.alpha: Tensor | float = 0.0
         """alpha of the last round"""
         self.last_round = 0
@@ -116,8 +117,13 @@ class Replica(CommunicationParts):
         if self.statistics_rule.checks:
             self.ignored = torch.zeros(config.agents, dtype=torch.bool, device=like.device)
         self.participation = make_participation(config)
+        self.chain.privacy.check_rule(self.federation, self.participation.is_partial)
         self.since = np.zeros(config.agents, dtype=np.int64)
         """Iteration of every agent's last upload, [N]"""
+
+    def account(self) -> Account:
+        """Return the server's account of V_last."""
+        return self.chain.privacy.account(self.estimate, self._like)
 
     def counters(self, iteration: int) -> RoundCounters:
         """Return the position of an iteration among the rounds."""
@@ -168,6 +174,8 @@ class Replica(CommunicationParts):
         """Return the cost of every exchange of an iteration's round, given the contents of its uploads."""
         unit = UNIT if self.sends_squares(iteration) else Contents()
         up, down = self.up + unit, self.down
+        if self.chain.privacy.is_private and self.steps_due(iteration) == 0:
+            up = replace(up, networks=0)
         if self.renews_statistics(iteration):
             up, down = replace(up, covariances=0, vectors=0), replace(down, covariances=0, vectors=0)
         downs = [down, *[THETA_ALONE] * (len(contents) - 1)]
@@ -214,6 +222,8 @@ class Replica(CommunicationParts):
             sums["covariance"] = sum_of_curvatures(self._agents, self.sample(iteration).slots, parameters)
         if self.find_clusters is not None:
             sums["own"] = gather(self._agents)
+        if self.chain.privacy.sends_triangles:
+            sums["covariance"] = replace(sum_vectors(self._agents), form=Triangle)
         if self.federation is not None:
             sums["theta"] = (sum_vectors if self.federation.is_linear else gather)(self._agents)
         if self.needs_own_values:

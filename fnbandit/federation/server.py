@@ -140,7 +140,8 @@ class BarrierServer:
             uploads = yield replace(download, theta=trained.theta, asks="statistics", is_last=False)
             download = replace(download, statistics=None, inverses=None, exchange=download.exchange + 1)
             totals = self._sums.total(uploads)
-            self._trained = replace(trained, squares=read_scalars(totals["squares"])[0])
+            if "squares" in totals:
+                self._trained = replace(trained, squares=read_scalars(totals["squares"])[0])
             download = replace(download, clusters=self._cluster(totals))
             update = self._sums.renew_statistics(totals, sample.factor)
         return replace(download, statistics=update, theta=trained.theta)

@@ -33,6 +33,7 @@ class Purpose(IntEnum):
     SAMPLE = 12
     VARIANT = 13
     DRIFT = 14
+    PRIVACY = 15
     ATTACK = 16
     """Drawn by `uniforms` only: `generator` keeps sixteen purposes per agent"""
 
@@ -61,6 +62,19 @@ def uniforms(
         key = _mix(np.uint64(seed % 2**64) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(purpose + 1))
         bits = _mix(_mix(_mix(key ^ agent) + when) + place)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def normals(
+    seed: int, purpose: Purpose, agents: Sequence[int] | np.ndarray, iteration: int | np.ndarray, count: int
+) -> np.ndarray:
+    """Return standard normal numbers, a function of (seed, purpose, agent, iteration), [agents, count].
+
+    They are Box and Muller's transform of `uniforms`.
+    """
+    half = -(-count // 2)
+    radius, angle = np.split(uniforms(seed, purpose, agents, iteration, 2 * half), 2, axis=1)
+    radius, angle = np.sqrt(-2 * np.log1p(-radius)), 2 * np.pi * angle
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)[:, :count]
 
 
 def _mix(bits: Any) -> Any:

@@ -89,6 +89,21 @@ VARIANTS = {
         "training_start": "aggregate",
         "averagings": 3,
     },
+    "private statistics": {
+        "algorithm": "fn-linear",
+        "privacy": "local",
+        "privacy_allow_noise": True,
+        "trigger": "geometric",
+        "training_cap": 6,
+    },
+    "private sums": {
+        "algorithm": "fedigw",
+        "privacy": "central",
+        "privacy_allow_noise": True,
+        "federation": "gradients",
+        "trigger": "geometric",
+        "training_steps": 3,
+    },
 }
 LAYOUTS = {"1x6": 6, "2x3": 3, "3x2": 2, "6x1": 1}
 """Agents per actor"""
@@ -100,6 +115,7 @@ SUBSET = [
     ("tuned", "3x2"),
     ("participation", "3x2"),
     ("exact", "3x2"),
+    ("private statistics", "3x2"),
 ]
 MATRIX = [(variant, layout) for variant in VARIANTS for layout in LAYOUTS if (variant, layout) not in SUBSET]
 

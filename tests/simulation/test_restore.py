@@ -40,6 +40,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "aggregation": {"server_momentum": 0.5},
     "personalization": {"algorithm": "fn-linear", "federation": "exact", "trigger": "period", "period": 5},
     "forgetting": {"algorithm": "fn-exact", "federation": "exact", "window": 12, "discount": 0.8},
+    "privacy": {"algorithm": "dislinucb", "trigger": "period", "period": 4, "privacy_allow_noise": True},
 }
 """Settings with which the parts of a kind have an effect"""
 OTHERS: list[dict[str, Any]] = [
@@ -49,6 +50,12 @@ OTHERS: list[dict[str, Any]] = [
     {"algorithm": "fn-ucb", "weight": "theory"}, {"algorithm": "fn-ucb", "diagonal": True, "participation": "fraction"},
     {"algorithm": "neural-ucb", "diagonal": True}, {"algorithm": "fn-ucb-async", "clock": "uniform", "weight": "ramp"},
     {"algorithm": "fn-ucb-async", "messages": "quantized", "weight": "theory"}, {"algorithm": "own_parts:MeanReward"},
+    {"algorithm": "fn-linear", "privacy": "local", "reward_unit": "one", "trigger": "geometric",
+     "privacy_allow_noise": True, "stop_training_after": 8},
+    {"algorithm": "fn-ucb-less-comm", "privacy": "central", "use_global": False, "trigger": "period", "period": 5,
+     "privacy_allow_noise": True},
+    {"algorithm": "fedigw", "privacy": "central", "federation": "gradients", "reward_unit": "one",
+     "trigger": "geometric", "privacy_allow_noise": True},
 ]  # fmt: skip
 TEMPORARY = {
     *(
@@ -69,7 +76,7 @@ TEMPORARY = {
     *("Experts._errors", "Experts._first", "Experts._sums", "Ridges._steps", "Ridges._first"),  # of the epoch
     *("HetoFedBandit._rows", "HetoFedBandit._gains"),
     *("Stream._index", "Stream._contexts", "Stream._means", "Stream._noise"),  # drawn again from the seed
-    *("Normals._index", "Normals._draws"),
+    *("Normals._index", "Normals._draws", "Privacy._draws"),
     *("RaggedStream._blocks", "RaggedStream._contexts", "RaggedStream._means", "RaggedStream._noise"),
     *("AsynchronousGroup._outlooks", "AsynchronousGroup._outlook_of", "AsynchronousGroup._place_in_outlook"),
     *("AsynchronousGroup.active", "AsynchronousGroup.index", "AsynchronousGroup.places"),  # during one iteration

@@ -22,7 +22,7 @@ LAYERS = [
     {"fnbandit.policy"},
     {"fnbandit.environments"},
     {"fnbandit.covariance", "fnbandit.networks"},
-    {"fnbandit.federation"},
+    {"fnbandit.federation", "fnbandit.privacy"},
     {"fnbandit.algorithms"},
     {"fnbandit.simulation"},
     {"fnbandit.theory", "fnbandit.planning", "fnbandit.storage"},

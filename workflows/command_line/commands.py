@@ -35,6 +35,9 @@ from workflows.studies.study import StudyPlan, folder_for, load_study
 from workflows.terminal.output import MESSAGE_HANDLER, console
 from workflows.terminal.progress import duration
 
+LEAK = "trigger-leak"
+"""The one figure that is no study"""
+
 # Modules that need torch, Ray or matplotlib are imported by the commands that use them: help does not wait for them.
 
 
@@ -122,6 +125,11 @@ def reproduce(argv: Sequence[str]) -> int:
     if arguments.missing and (arguments.quick or not arguments.experiments):
         raise ValueError("missing=True: takes figures at full size, without --quick")
     names = experiment_names() if "all" in arguments.experiments else arguments.experiments
+    if LEAK in names or "all" in arguments.experiments:
+        _reproduce_leak(arguments)
+        names = [name for name in names if name != LEAK]
+        if not names and not arguments.page:
+            return DONE
     if not names and not arguments.page:
         _list_figures()
     if arguments.settings.out is not None and len(names) > 1:
@@ -151,6 +159,22 @@ def reproduce(argv: Sequence[str]) -> int:
     return code
 
 
+def _reproduce_leak(arguments: ReproduceArguments) -> None:
+    """Run the attack on triggers, which is no study: an attacker's view of thousands of one-agent runs."""
+    from workflows.paper.shipped import RESULTS
+    from workflows.paper.trigger_leak import FULL_SEEDS, QUICK_SEEDS, RESULT_FILE, TITLE, reproduce_leak
+
+    seeds = arguments.seeds or (QUICK_SEEDS if arguments.quick else FULL_SEEDS)
+    shown = console(arguments.display.quiet)
+    if arguments.dry_run:
+        shown.print(f"{LEAK}: {TITLE}: two histories, {seeds} seeds of each", soft_wrap=True)
+    elif arguments.keep:
+        reproduce_leak(Path(str(RESULTS)), seeds, shown)
+    elif not (arguments.missing and Path(str(RESULTS / RESULT_FILE)).exists()):
+        name = f"{LEAK}-quick" if arguments.quick else LEAK
+        reproduce_leak(folder_for(arguments.settings.out, Path("runs") / name), seeds, shown)
+
+
 def _list_figures() -> None:
     """Print a line per figure: title, runs, core seconds of the shipped results, and the runs that are here."""
     from workflows.paper.shipped import sum_shipped
@@ -164,6 +188,7 @@ def _list_figures() -> None:
         there = "" if not study.directory.exists() else str(study.directory)
         took, shipped = ("", "") if seconds is None else (duration(seconds), "shipped")
         table.add_row(name, study.title or "", str(len(study.points)), took, shipped, there)
+    table.add_row(LEAK, "What the times of rounds tell about one interaction", "", "", "", "")
     console().print(table)
     console().print("`fnbandit reproduce FIGURE` runs one, `all` runs all, --quick a version of about a minute.")
 

@@ -37,6 +37,7 @@ GROUPS = {
         "trigger", "threshold", "period", "round_budget", "gap_growth", "largest_gap", "participation", "aggregation",
         "trim", "server_momentum", "averagings", "messages", "message_bits", "staleness", "async_gain",
     ),
+    "privacy": ("privacy",),
     "simulated time": ("clock",),
     "theory": ("norm_bound", "noise_bound", "delta"),
     "machine": (

@@ -19,6 +19,7 @@ from fnbandit.planning.arithmetic import Rates
 from fnbandit.planning.capacity import PROCESS_BYTES, memory
 from fnbandit.planning.duration import measure_rates, run_seconds, without_theory_values
 from fnbandit.planning.messages import ExpectedMessages, expect_messages
+from fnbandit.privacy.promise import make_promise
 from workflows.studies.study import RunSpec, StudyPlan
 from workflows.terminal.progress import duration
 
@@ -110,7 +111,25 @@ def _layout(config: Config, study: StudyPlan, cores: int) -> Layout:
 
 
 def plan_lines(study: StudyPlan) -> list[str]:
-    """Describe the memory of the largest run, and the layout of its agents."""
+    """Describe the promises of privacy, the memory of the largest run, and the layout of its agents."""
+    return promise_lines(study) + _layout_lines(study)
+
+
+def promise_lines(study: StudyPlan) -> list[str]:
+    """Describe the promise of the run with the least signal to noise among those with privacy."""
+    found = []
+    for point in study.points:
+        promise = make_promise(without_theory_values(point.config), make_environment(point.config))
+        if promise is not None:
+            found.append((promise.ratio, point.path, promise.lines(point.config.privacy_allow_noise)))
+    if not found:
+        return []
+    _, path, lines = min(found)
+    of = [] if len(study.points) == 1 else [f"privacy  {len(found)} runs; the one with the most noise is {path}:"]
+    return of + lines
+
+
+def _layout_lines(study: StudyPlan) -> list[str]:
     point = max(study.points, key=_memory)
     environment = make_environment(point.config)
     needs = memory(point.config, environment)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fnbandit.environments import make_environment
+from fnbandit.planning.duration import without_theory_values
+from fnbandit.privacy.promise import check_promise, make_promise
 from fnbandit.simulation.clock import make_clock
 from fnbandit.storage.files import STUDY_FILE
 from workflows.execution.engines import LocalEngine
@@ -20,7 +22,9 @@ def check_study(study: StudyPlan, engine: LocalEngine) -> None:
         if config.replace(seed=0) in seen:
             continue
         seen.add(config.replace(seed=0))
-        engine.check(config, make_environment(config))
+        environment = make_environment(config)
+        engine.check(config, environment)
+        check_promise(make_promise(without_theory_values(config), environment), config)
         make_clock(config)  # after the check of the memory: a clock holds values of every agent
 
 

@@ -62,7 +62,7 @@ def make_observers(session: Session, spec: RunSpec, name: str, run: Run) -> list
     records = RecordWriter(directory, settings.trace)
     totals = RunTotals(read_earlier_seconds(directory))
     bar = Bar(session.progress, short_name(spec), run_seconds(run.config))
-    metadata = describe_run(study, spec, name, run.config, facts)
+    metadata = describe_run(study, spec, name, run.config, facts, run.promise)
     return [
         records,
         totals,
@@ -102,6 +102,8 @@ class SummaryWriter:
     def _write(self, status: str) -> None:
         config = self._totals.config
         body = {"status": status, **self._totals.summary(), "seed": config.seed, "config": dataclasses.asdict(config)}
+        if self._run.promise is not None:
+            body["privacy"] = self._run.promise.summary(config, self._totals.iterations)
         body |= self._facts | {"layout": self._run.layout, "device": self._run.device, "files": self._records.files}
         write_summary(self._directory, body)
         self._written = time.monotonic()

@@ -13,6 +13,7 @@ import numpy as np
 from fnbandit.numerics.memory import readable
 from fnbandit.storage.records import atomic_write
 from workflows.paper.claims import ALIKE, CLAIMS, LEVEL, USUAL_SEEDS, judge_claims, with_more_seeds
+from workflows.paper.page_privacy import write_privacy_lines
 from workflows.paper.page_scaling import write_scaling_lines
 from workflows.paper.shipped import RESULTS, read_kept, read_published_values
 from workflows.reporting.curves import BYTES, Total
@@ -27,7 +28,7 @@ PAPER = [f"fig{name}" for name in ("1a", "1b", "1c", "1d", "2a", "2b", "2c", "2d
                                    "4a", "4b", "4c", "4d", "5", "6a", "6b")]  # fmt: skip
 COMMUNICATION = {"communication-cosine": "cosine, N = 10", "communication-shuttle": "shuttle, N = 5"}
 CLOSE = ("close-calls-functions", "close-calls-tables")
-OURS = [*COMMUNICATION, "scaling", "sensitivity", *CLOSE]
+OURS = [*COMMUNICATION, "scaling", "sensitivity", "privacy", *CLOSE]
 CELLS = {"fig1a": "cosine", "fig1b": "square", "fig2a": "shuttle, m = 20", "fig2c": "shuttle, m = 50, diagonal",
          "fig2b": "magic"}  # fmt: skip
 """Figures with published final values, and their tasks"""
@@ -85,7 +86,7 @@ class ResultsPage:
     def text(self) -> str:
         """Return the whole page."""
         sections = (self.head, self.cells, self.claims, self.figures, self.communication, self.write_scaling,
-                    self.sensitivity, self.seeds, self.origin)  # fmt: skip
+                    self.privacy, self.sensitivity, self.seeds, self.origin)  # fmt: skip
         return "\n".join(line for section in sections for line in section()).rstrip() + "\n"
 
     def list_missing(self, name: str) -> list[str]:
@@ -227,6 +228,11 @@ class ResultsPage:
         yield from write_scaling_lines(self.runs["scaling"])
         yield from self.not_run("scaling")
 
+    def privacy(self) -> Iterator[str]:
+        yield "## Privacy"
+        yield from write_privacy_lines(self.runs["privacy"])
+        yield from self.not_run("privacy")
+
     def sensitivity(self) -> Iterator[str]:
         from workflows.paper.page_figures import SENSITIVE, sensitivity_series
 
@@ -290,6 +296,7 @@ def write_page() -> list[Path]:
     from workflows.paper.page_figures import (
         against_agents_figure,
         communication_figure,
+        draw_privacy_figure,
         draw_scaling_figure,
         sensitivity_figure,
         study_figure,
@@ -304,6 +311,7 @@ def write_page() -> list[Path]:
             figures[name] = make(runs, page.studies[name].title or name, read_published_values(runs))
     figures["communication"] = communication_figure({task: page.runs[name] for name, task in COMMUNICATION.items()})
     figures["scaling"] = draw_scaling_figure(page.runs["scaling"])
+    figures["privacy"] = draw_privacy_figure(page.runs["privacy"])
     figures["sensitivity"] = sensitivity_figure(page.runs["sensitivity"])
     folder = Path(str(RESULTS))
     folder.mkdir(exist_ok=True)

@@ -20,6 +20,7 @@ from workflows.reporting.canvas import COLOURS, LINES, MARKERS, STYLE, WIDTH
 from workflows.reporting.curves import BYTES, Groups, Total, regret_curves
 from workflows.reporting.figures import Drawing
 from workflows.reporting.grouping import group
+from workflows.reporting.privacy_figure import regret_against_epsilon
 from workflows.reporting.total_figures import axis_words
 
 DPI = 120
@@ -267,6 +268,12 @@ def fit_slope(series: Mapping[int, list[RunRecord]], names: Sequence[str], among
     chosen = [n for n in series if among(n)]
     y = [np.log(Total.of(series[n], names).mean) for n in chosen]
     return float(np.polyfit(np.log(chosen), y, 1)[0])
+
+
+def draw_privacy_figure(runs: Sequence[RunRecord]) -> Figure | None:
+    """Draw regret against epsilon, a panel per N."""
+    with matplotlib.rc_context(STYLE):
+        return regret_against_epsilon(group(list(runs)), "What privacy costs (cosine, T = 200)", "") if runs else None
 
 
 SENSITIVE = {

@@ -16,6 +16,7 @@ import numpy as np
 
 from fnbandit.config import Config
 from fnbandit.config.registry import describe_part, is_table
+from fnbandit.privacy.promise import Promise
 from fnbandit.storage.records import RunRecord
 from fnbandit.storage.totals import STEPS
 from workflows.reporting.grouping import describe_setting, effective
@@ -29,8 +30,15 @@ from workflows.tracking.base import RunArtifacts, RunMetadata
 STUDY_METRICS = ("regret", "rounds", "bytes")
 
 
-def describe_run(study: StudyPlan, point: RunSpec, name: str, config: Config, facts: Mapping[str, Any]) -> RunMetadata:
-    """Describe one run: its whole config, where it runs, and its task."""
+def describe_run(
+    study: StudyPlan,
+    point: RunSpec,
+    name: str,
+    config: Config,
+    facts: Mapping[str, Any],
+    promise: Promise | None = None,
+) -> RunMetadata:
+    """Describe one run: its whole config, where it runs, its task, and its promise of privacy."""
     tags = _tags(study.place(point.path), facts)
     tags |= {"engine": facts["engine"]}
     tags |= {f"version.{package}": version for package, version in facts["versions"].items()}
@@ -39,7 +47,8 @@ def describe_run(study: StudyPlan, point: RunSpec, name: str, config: Config, fa
     source = config.environment if is_table(config.environment) else part.path.partition(":")[0]
     dataset = (Path(config.environment).name, f"seed-{config.seed}", kind, source)
     # Fields without effect would say what is not: a threshold where rounds are always, speeds without a clock.
-    return RunMetadata(name, effective(vars(config)) | {"seed": config.seed}, tags, dataset)
+    promised = {} if promise is None else promise.params()
+    return RunMetadata(name, effective(vars(config)) | {"seed": config.seed} | promised, tags, dataset)
 
 
 def describe_study(study: StudyPlan, facts: Mapping[str, Any]) -> RunMetadata:
