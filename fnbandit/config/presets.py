@@ -58,6 +58,13 @@ EXACT_SETTINGS: dict[str, Any] = {
 }
 """Settings of training by sums; the number of exchanges follows the growth of the data, about 9 % from one training
 to the next"""
+EXACT_ON_TABLES: dict[str, Any] = {
+    "federation": "gradients",
+    "training_sample": 32_000,
+    "training_decay": 1.0,
+}
+"""Tables have wide contexts, so that networks are large: gradients of many observations take less work and fewer
+numbers than the curvature of few. Weaker decay follows each of the few rewards of 1 that agents have seen."""
 
 
 def preset_settings(name: str, environment: str, algorithm: str | None = None) -> dict[str, Any]:
@@ -70,7 +77,7 @@ def preset_settings(name: str, environment: str, algorithm: str | None = None) -
     algorithm = algorithm or {"theory": "fn-ucb", "exact": "fn-exact"}.get(name, "fn-ucb-less-comm")
     settings = {"environment": environment, "algorithm": algorithm}
     if name == "exact":
-        return settings | EXACT_SETTINGS
+        return settings | _exact(environment)
     if name == "tuned":
         return settings
     table = _has_table(environment)
@@ -80,6 +87,11 @@ def preset_settings(name: str, environment: str, algorithm: str | None = None) -
 
 def _has_table(environment: str) -> bool:
     return environment in ("shuttle", "magic", "routing") or is_table(environment)
+
+
+def _exact(environment: str) -> dict[str, Any]:
+    """Return the settings of training by sums for an environment."""
+    return EXACT_SETTINGS | (EXACT_ON_TABLES if _has_table(environment) else {})
 
 
 def _own_trigger(algorithm: str) -> dict[str, Any]:
@@ -98,16 +110,11 @@ def tune(environment: str, algorithm: str, hidden_layers: int) -> dict[str, Any]
     """
     settings = _own_trigger(algorithm)
     if algorithm == "fn-exact":
-        settings |= EXACT_SETTINGS
+        settings |= _exact(environment)
     rate = 0.03
     if _has_table(environment):
         settings |= {"regularization": 1.0, "ramp": 100, "training_fade": 0.0}
         rate = 0.01
-        if algorithm == "fn-exact":
-            # One network fits the few rewards of 1 that all agents have seen; weaker decay follows each of them.
-            settings |= {"training_decay": 1.0}
-            rate = 0.003
-    is_linear = algorithm.startswith(("linear", "dislinucb", "fedlinucb", "hetofedbandit"))
     if environment == "routing":
         # A linear model of [x, e_k] has one constant per arm and cannot depend on the question.
         settings |= {"agents": 14, "heterogeneity": "domain", "coding": "disjoint" if is_linear else "one-hot"}

@@ -173,3 +173,10 @@ def test_a_config_refuses_what_the_command_line_refuses(settings, reason):
     config = Config().replace(**settings)
     assert Config(**config.effective).effective == config.effective
     assert Config.complete(dataclasses.asdict(config)) == config
+
+
+def test_exact_federation_trains_by_gradients_on_tables():
+    functions, table = Config.preset("exact", "square"), Config.preset("exact", "my.csv")
+    assert (functions.federation, functions.training_sample) == ("exact", "auto")
+    assert (table.federation, table.training_sample, table.training_rate) == ("gradients", 32_000, 0.01)
+    assert Config(algorithm="fn-exact", environment="my.csv") == table
