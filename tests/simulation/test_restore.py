@@ -80,7 +80,7 @@ TEMPORARY = {
     *("RaggedStream._blocks", "RaggedStream._contexts", "RaggedStream._means", "RaggedStream._noise"),
     *("AsynchronousGroup._outlooks", "AsynchronousGroup._outlook_of", "AsynchronousGroup._place_in_outlook"),
     *("AsynchronousGroup.active", "AsynchronousGroup.index", "AsynchronousGroup.places"),  # during one iteration
-    *("Group.alpha_history", "PartialSums._participants", "FirstComeServer._stale"),  # delivered
+    *("Group.alpha_history", "BarrierServer._participants", "FirstComeServer._stale"),  # delivered
     *("FirstCome._arrival", "FirstCome._traces", "FirstCome._bound", "FirstCome._answered"),
     *("Barrier._part", "Barrier._last_round"),  # lengths of segments
 }
