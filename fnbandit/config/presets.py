@@ -115,6 +115,7 @@ def tune(environment: str, algorithm: str, hidden_layers: int) -> dict[str, Any]
     if _has_table(environment):
         settings |= {"regularization": 1.0, "ramp": 100, "training_fade": 0.0}
         rate = 0.01
+    is_linear = algorithm.startswith(("linear", "dislinucb", "fedlinucb", "hetofedbandit"))
     if environment == "routing":
         # A linear model of [x, e_k] has one constant per arm and cannot depend on the question.
         settings |= {"agents": 14, "heterogeneity": "domain", "coding": "disjoint" if is_linear else "one-hot"}
