@@ -3,7 +3,7 @@
 An honest agent's W = sum of g g^T, B = sum of y g and s = sum of y^2 over its n rows g with values y satisfy
     W positive,    tr W <= n L^2,    B^T (W + eta I)^-1 B <= s <= n R^2,
 and numbers that satisfy this are those of some n rows: a liar who passes does no more harm than one who tells the truth
-of n false rewards. L^2 and R^2 are `SPREAD` times the median over agents, so that nobody needs to know them, and hold
+of n false rewards. L^2 and R^2 are multiples of the median over agents, so that nobody needs to know them, and hold
 while fewer than half of the agents lie. Rules judge all of an agent's statistics since the features are as they are,
 and leave out an agent with all of them.
 """
@@ -23,16 +23,17 @@ from fnbandit.federation.aggregation import median_of, minimize_distances
 from fnbandit.federation.claims import Claims, is_finite
 from fnbandit.numerics.products import multiply
 
-SPREAD = 10.0
-"""Largest ratio of an agent's trace, energy or squares per row to the median over agents; of the median to a trace"""
+SPREAD, SPREAD_OF_A_ROW = 10.0, 100.0
+"""Largest ratio of an agent's trace, energy or squares per row to the median over agents, and of the median to a trace:
+the first plus the second over the agent's rows, since few rows differ more"""
 RIDGE = 1e-8
 """eta, relative to the trace of an agent's W"""
 ROUNDING = 1.01
 """Factor by which B^T (W + eta I)^-1 B of single precision may exceed s"""
-EXCESS, EXCESS_OF_A_ROW = 3.0, 12.0
+EXCESS, EXCESS_OF_A_ROW = 3.0, 20.0
 """Largest error per row of an honest agent over the median of all: the first, plus the second over its rows"""
-NOTICED = 0.1
-"""Smallest error per row that drops an agent, relative to the usual square of a reward"""
+NOTICED, NOTICED_OF_A_ROW = 0.1, 0.5
+"""Smallest error per row that drops an agent, relative to the usual square of a reward, in the same form"""
 EXPLAINED = 0.3
 """Largest median error, relative to the usual square of a reward, with which agents are judged by their errors"""
 FOLDS = 4
@@ -81,7 +82,7 @@ class Certificate(SumOfStatistics):
             return good, None
         traces = self._matrices.traces(claims.covariance)
         good &= self._is_usual(traces, claims.rows, good, 0.0)
-        good &= traces * SPREAD >= claims.rows * self._median(traces, claims.rows, good)
+        good &= traces * _spread(claims.rows) >= claims.rows * self._median(traces, claims.rows, good)
         factors = self._matrices.factor(claims.covariance, RIDGE * traces + torch.finfo(traces.dtype).tiny)
         energies = self._matrices.energies(factors, claims.moments.double())
         good &= torch.isfinite(energies)
@@ -90,8 +91,8 @@ class Certificate(SumOfStatistics):
         return good & self._is_usual(energies, claims.rows, good, usual), factors
 
     def _is_usual(self, values: Tensor, rows: Tensor, good: Tensor, usual: float) -> Tensor:
-        """Return True for each agent with at most SPREAD times the median value per row, or with `usual`."""
-        return values <= rows * (SPREAD * self._median(values, rows, good)).clamp(min=usual)
+        """Return True for each agent whose value per row is not too far above the median, or at most `usual`."""
+        return values <= rows * (_spread(rows) * self._median(values, rows, good)).clamp(min=usual)
 
     def _median(self, values: Tensor, rows: Tensor, good: Tensor) -> Tensor:
         per_row = (values / rows)[good]
@@ -146,7 +147,7 @@ class TrimmedStatistics(Certificate):
             if typical > EXPLAINED * reference:
                 return torch.ones_like(chosen)
             limits = typical * (EXCESS + EXCESS_OF_A_ROW / claims.rows)
-            chosen = errors <= limits.clamp(min=NOTICED * reference)
+            chosen = errors <= limits.maximum((NOTICED + NOTICED_OF_A_ROW / claims.rows) * reference)
         return chosen
 
     def _cross_errors(self, claims: Claims, factors: Tensor, weights: Tensor, folds: Tensor) -> Tensor:
@@ -179,6 +180,11 @@ class MedianOfSolutions(Certificate):
         )
         total = self._matrices.regularize(claims.covariance.sum(0), self._regularization)
         return self._matrices.times(total[None], self._find_center(joined)[None])[0]
+
+
+def _spread(rows: Tensor) -> Tensor:
+    """Return the largest ratio of a value per row to the median over agents, for agents with some rows [n]."""
+    return SPREAD + SPREAD_OF_A_ROW / rows
 
 
 def make_statistics_rule(config: Config) -> SumOfStatistics:

@@ -47,21 +47,22 @@ def energy(claim):
 def passes(claims, usual):
     """Whether the statistics of each agent are those of some rows."""
     rows = np.array([c["rows"] for c in claims])
+    spread = 10 + 100 / rows
     good = np.ones(len(claims), dtype=bool)
     if claims[0].get("s") is not None:
         s = np.array([c["s"] for c in claims])
         good &= s >= 0
-        good &= s / rows <= max(10 * np.median(s[good] / rows[good]), usual)
+        good &= s / rows <= np.maximum(spread * np.median(s[good] / rows[good]), usual)
     if claims[0].get("W") is None:
         return good
     traces = np.array([np.trace(c["W"]) for c in claims])
-    good &= traces / rows <= 10 * np.median(traces[good] / rows[good])
-    good &= traces / rows >= np.median(traces[good] / rows[good]) / 10
+    good &= traces / rows <= spread * np.median(traces[good] / rows[good])
+    good &= traces / rows >= np.median(traces[good] / rows[good]) / spread
     energies = np.array([energy(c) for c in claims])
     good &= ~np.isnan(energies)
     if claims[0].get("s") is not None:
         return good & (energies <= 1.01 * s)
-    return good & (energies / rows <= max(10 * np.median(energies[good] / rows[good]), usual))
+    return good & (energies / rows <= np.maximum(spread * np.median(energies[good] / rows[good]), usual))
 
 
 def solve(claims, weights, lambda_):
@@ -94,7 +95,7 @@ def trim(claims, fold_of, usual, lambda_):
         errors = cross_errors(claims, weights, chosen, fold_of, lambda_)
         if np.median(errors) > 0.3 * reference:
             return [True] * n
-        limits = [max(np.median(errors) * (3 + 12 / c["rows"]), 0.1 * reference) for c in claims]
+        limits = [max(np.median(errors) * (3 + 20 / c["rows"]), reference * (0.1 + 0.5 / c["rows"])) for c in claims]
         chosen = [i for i in range(n) if errors[i] <= limits[i]]
     return [i in chosen for i in range(n)]
 

@@ -23,7 +23,7 @@ CASES = [
     {"attack": "mimic", "aggregation_statistics": "certificate", "training_sample": 40},
     {"attack": "sign-flip", "attack_scale": 5.0, "aggregation_statistics": "certificate", "trigger": "always"},
     {"attack": "anxious", "aggregation_statistics": "trimmed", "trigger": "period", "environment": "square"},
-    {"attack": "overconfident", "aggregation_statistics": "certificate"},
+    {"attack": "overconfident", "attack_scale": 5.0, "aggregation_statistics": "certificate"},
 ]
 
 

@@ -35,6 +35,7 @@ from workflows.reporting.curves import (
     round_curves,
     weight_curves,
 )
+from workflows.reporting.liar_figures import regret_against_liars
 from workflows.reporting.privacy_figure import regret_against_epsilon
 from workflows.reporting.time_figures import regret_against_time, time_spent
 from workflows.reporting.total_figures import BYTES_AXIS, TotalFigures, draw_hollow
@@ -175,6 +176,7 @@ def figures(
     drawn: dict[str, Figure | None] = {}
     with matplotlib.rc_context(STYLE):
         drawn["regret-against-epsilon"] = regret_against_epsilon(drawing.groups, title, drawing.line)
+        drawn["regret-against-liars"] = regret_against_liars(runs, title)
         drawn["regret"] = drawing.curves(regret_curves(drawing.groups), "cumulative regret per agent", published=True)
         fields = numeric_fields(drawing.groups)
         for field in fields:
