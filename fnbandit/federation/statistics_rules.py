@@ -6,6 +6,11 @@ and numbers that satisfy this are those of some n rows: a liar who passes does n
 of n false rewards. L^2 and R^2 are multiples of the median over agents, so that nobody needs to know them, and hold
 while fewer than half of the agents lie. Rules judge all of an agent's statistics since the features are as they are,
 and leave out an agent with all of them.
+
+They fail where honest agents differ more than liars do: with tasks of their own, and on rewards that are mostly noise,
+as on routing, where an agent of flipped rewards is no worse explained than others. Before rewards are explained, in
+the first iterations, liars are believed. With 4 of 10 agents lying, an overweight W passes the certificate, and flipped
+rewards leave more than twice the regret (`fnbandit reproduce liars`).
 """
 
 from __future__ import annotations

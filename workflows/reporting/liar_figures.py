@@ -8,7 +8,6 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from fnbandit.storage.records import RunRecord
@@ -73,7 +72,7 @@ def _draw(
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.yaxis.set_minor_locator(NullLocator())
-        axis.set_title(plain(f"{json.loads(task)['environment']}: {attack}"))
+        axis.set_title(plain(f"{json.loads(task)['environment']}: {attack}", 7.2 / columns))
         axis.set_xlabel("share of agents that lie")
     for start in range(0, len(panels), columns):
         limits = [axis.get_ylim() for axis in sheet.axes[start : min(start + columns, len(panels))]]
@@ -83,9 +82,9 @@ def _draw(
     for axis in sheet.axes[len(panels) :]:
         axis.set_axis_off()
     for axis in sheet.axes[::columns]:
-        axis.set_ylabel("final regret per honest agent")
+        axis.set_ylabel("regret per honest agent")
     handles: list[Any] = [Line2D([], [], **style(number), label=plain(name)) for number, name in enumerate(names)]
-    grey = Patch(color="0.92", label=plain("up to twice the regret without liars"))
-    sheet.legend(handles, note("bars", over))
-    sheet.axes[0].legend(handles=[grey], loc="best", fontsize=6)
+    grey = Line2D([], [], color="0.88", linewidth=6, label=plain("up to twice the regret without liars"))
+    sheet.figure.set_figheight(sheet.figure.get_figheight() + 0.15 * len(sheet.axes) / columns)
+    sheet.legend([*handles, grey], note("bars", over))
     return sheet.figure

@@ -18,7 +18,7 @@ PAPER = ["fig1a", "fig1b", "fig1c", "fig1d", "fig2a", "fig2b", "fig2c", "fig2d",
 PAPER += ["fig4a", "fig4b", "fig4c", "fig4d", "fig5", "fig6a", "fig6b"]
 CLOSE = ["close-calls-functions", "close-calls-tables"]
 OURS = [*CLOSE, "communication-cosine", "communication-shuttle", "scaling", "sensitivity", "stragglers"]
-OURS += ["drift", "personal", "routing", "tune-functions", "tune-tables"]
+OURS += ["drift", "liars", "personal", "routing", "tune-functions", "tune-tables"]
 
 
 def configs(name, quick=False):
