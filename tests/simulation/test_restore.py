@@ -73,8 +73,9 @@ TEMPORARY = {
     ),  # the unused space differs
     *(f"FederatedNetworkGroup.{name}" for name in ("_steps", "_loss", "_diverged", "_has_trained")),  # in a round
     *("BarrierServer._round", "BarrierServer._trained", "BarrierServer._unit", "Replica.training_unit"),  # in a round
-    *(f"CheckedValues.{name}" for name in ("_participants", "_kept", "_exchanges", "_trainings", "_alphas")),  # of a round
-    "PartialSums._participants",  # of a round
+    # Of a round.
+    *(f"CheckedValues.{name}" for name in ("_participants", "_kept", "_exchanges", "_trainings", "_alphas")),
+    "PartialSums._participants",
     *("Experts._errors", "Experts._first", "Experts._sums", "Ridges._steps", "Ridges._first"),  # of the epoch
     *("HetoFedBandit._rows", "HetoFedBandit._gains"),
     *("Stream._index", "Stream._contexts", "Stream._means", "Stream._noise"),  # drawn again from the seed
