@@ -33,6 +33,8 @@ DAMPING = 0.003
 EASE, TIGHTEN = 0.2, 2.0
 """Smallest factor of the damping after a step that reduced the loss; factor after the first one that did not, which
 doubles with each further one"""
+LEAST_OF_SUMS = 16
+"""Smallest number of observations of all participants from which gradients, or federation=exact, train a network"""
 LARGEST_CURVATURE = 2048
 """Most parameters of a network that federation=exact trains by curvature, whose messages grow with their square"""
 CONVERGED = 1e-3
@@ -131,7 +133,12 @@ def count_networks(config: Config) -> int:
 
 
 class GradientSums(NetworkTraining):
-    """J steps of the optimiser at the server, each on a sum of the agents' gradients."""
+    """J steps of the optimiser at the server, each on a sum of the agents' gradients.
+
+    A first fit to fewer observations leads to a poor network, which later steps do not leave.
+    """
+
+    least_observations = LEAST_OF_SUMS
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -214,11 +221,11 @@ class ExactFederation(NetworkTraining):
     """Gauss-Newton steps from `least_observations` on; gradients with diagonal matrices and for large networks, because
     messages of gradients have p numbers.
 
-    A first fit to fewer observations leads to a poor network, which later steps do not leave. J steps on gradients in
-    the first rounds, instead, take fifty times more exchanges, and the networks that follow from them are no better.
+    J steps on gradients in the first rounds, instead, take fifty times more exchanges, and the networks that follow
+    from them are no better.
     """
 
-    least_observations = 16
+    least_observations = LEAST_OF_SUMS
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

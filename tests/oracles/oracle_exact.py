@@ -103,7 +103,7 @@ class Server:
 
     def steps(self, t):
         """How many steps are due in iteration t."""
-        if self.config.federation == "exact" and len(self.agents) * t < 16:
+        if self.config.federation in ("gradients", "exact") and len(self.agents) * t < 16:
             return 0
         if self.config.training_steps != "auto":
             return self.config.training_steps
