@@ -13,6 +13,7 @@ import numpy as np
 from fnbandit.numerics.memory import readable
 from fnbandit.storage.records import atomic_write
 from workflows.paper.claims import ALIKE, CLAIMS, LEVEL, USUAL_SEEDS, judge_claims, with_more_seeds
+from workflows.paper.page_agents import AGENTS, draw_agents_figure, write_agents_lines
 from workflows.paper.page_privacy import write_privacy_lines
 from workflows.paper.page_scaling import write_scaling_lines
 from workflows.paper.shipped import RESULTS, read_kept, read_published_values
@@ -28,7 +29,7 @@ PAPER = [f"fig{name}" for name in ("1a", "1b", "1c", "1d", "2a", "2b", "2c", "2d
                                    "4a", "4b", "4c", "4d", "5", "6a", "6b")]  # fmt: skip
 COMMUNICATION = {"communication-cosine": "cosine, N = 10", "communication-shuttle": "shuttle, N = 5"}
 CLOSE = ("close-calls-functions", "close-calls-tables")
-OURS = [*COMMUNICATION, "scaling", "sensitivity", "privacy", *CLOSE]
+OURS = [*COMMUNICATION, "scaling", "sensitivity", "privacy", *AGENTS, *CLOSE]
 CELLS = {"fig1a": "cosine", "fig1b": "square", "fig2a": "shuttle, m = 20", "fig2c": "shuttle, m = 50, diagonal",
          "fig2b": "magic"}  # fmt: skip
 """Figures with published final values, and their tasks"""
@@ -86,7 +87,7 @@ class ResultsPage:
     def text(self) -> str:
         """Return the whole page."""
         sections = (self.head, self.cells, self.claims, self.figures, self.communication, self.write_scaling,
-                    self.privacy, self.sensitivity, self.seeds, self.origin)  # fmt: skip
+                    self.privacy, self.agents, self.sensitivity, self.seeds, self.origin)  # fmt: skip
         return "\n".join(line for section in sections for line in section()).rstrip() + "\n"
 
     def list_missing(self, name: str) -> list[str]:
@@ -233,6 +234,12 @@ class ResultsPage:
         yield from write_privacy_lines(self.runs["privacy"])
         yield from self.not_run("privacy")
 
+    def agents(self) -> Iterator[str]:
+        yield "## Agents that differ, tasks that drift"
+        yield from write_agents_lines(self.runs, self.studies)
+        for name in AGENTS:
+            yield from self.not_run(name)
+
     def sensitivity(self) -> Iterator[str]:
         from workflows.paper.page_figures import SENSITIVE, sensitivity_series
 
@@ -312,6 +319,7 @@ def write_page() -> list[Path]:
     figures["communication"] = communication_figure({task: page.runs[name] for name, task in COMMUNICATION.items()})
     figures["scaling"] = draw_scaling_figure(page.runs["scaling"])
     figures["privacy"] = draw_privacy_figure(page.runs["privacy"])
+    figures |= {name: draw_agents_figure(name, page.runs[name], page.studies[name].title or name) for name in AGENTS}
     figures["sensitivity"] = sensitivity_figure(page.runs["sensitivity"])
     folder = Path(str(RESULTS))
     folder.mkdir(exist_ok=True)

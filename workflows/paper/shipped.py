@@ -29,6 +29,7 @@ from fnbandit.storage.files import SUMMARY_FILE
 from fnbandit.storage.records import ROUND_SCHEMA, TRACE_SCHEMA, RunRecord, atomic_write, read_run, read_summary
 from workflows.reporting.curves import Total
 from workflows.reporting.grouping import curve, effective, group
+from workflows.reporting.routing_figure import measure_second_half
 from workflows.studies.experiments import EXPERIMENT_FOLDER
 from workflows.studies.study import RunSpec, StudyPlan
 
@@ -49,10 +50,13 @@ SCHEMA = pa.schema(
         ("versions", pa.string()),
         ("curve_iterations", pa.list_(pa.int32())),
         ("curve", pa.list_(pa.float32())),
+        ("late_reward", pa.float64()),
+        ("late_pulls", pa.list_(pa.int32())),
     ],
     metadata={"fnbandit.simulation.results": "1"},
 )  # fmt: skip
-"""config and versions are JSON; curve is the cumulative regret per agent after each of curve_iterations"""
+"""config and versions are JSON; curve is the cumulative regret per agent after each of curve_iterations; late_ is
+`measure_second_half`, null in older rows"""
 
 
 def keep(study: StudyPlan) -> tuple[Path, int]:
@@ -132,6 +136,7 @@ def summarize_run(run: RunRecord, point: RunSpec) -> dict[str, Any]:
         **{name: summary.get(name, "unknown") for name in FACTS},
         "curve_iterations": iterations[chosen],
         "curve": regret[chosen],
+        **measure_second_half(run),
     }
 
 
@@ -161,7 +166,7 @@ def _rows(name: str) -> tuple[Path, list[dict[str, Any]]]:
 def restore_record(path: Path, row: dict[str, Any]) -> RunRecord:
     """Convert a row to the record of a finished run, with `published` in its summary."""
     config = json.loads(row["config"])
-    summary = {name: row[name] for name in ("label", "published", *SHIPPED_TOTALS, *FACTS)}
+    summary = {name: row[name] for name in ("label", "published", *SHIPPED_TOTALS, *FACTS, "late_reward", "late_pulls")}
     summary |= {"status": "finished", "config": config, "seed": config["seed"], "versions": json.loads(row["versions"])}
     steps = np.diff(row["curve"], prepend=0.0)
     columns = {"iteration": row["curve_iterations"], "regret": steps}

@@ -37,6 +37,7 @@ from workflows.reporting.curves import (
 )
 from workflows.reporting.liar_figures import regret_against_liars
 from workflows.reporting.privacy_figure import regret_against_epsilon
+from workflows.reporting.routing_figure import reward_against_choices
 from workflows.reporting.time_figures import regret_against_time, time_spent
 from workflows.reporting.total_figures import BYTES_AXIS, TotalFigures, draw_hollow
 
@@ -177,6 +178,7 @@ def figures(
     with matplotlib.rc_context(STYLE):
         drawn["regret-against-epsilon"] = regret_against_epsilon(drawing.groups, title, drawing.line)
         drawn["regret-against-liars"] = regret_against_liars(runs, title)
+        drawn["reward"] = reward_against_choices(drawing.groups, title, drawing.line)
         drawn["regret"] = drawing.curves(regret_curves(drawing.groups), "cumulative regret per agent", published=True)
         fields = numeric_fields(drawing.groups)
         for field in fields:

@@ -20,7 +20,7 @@ from fnbandit.storage.records import RunRecord
 FIELD_NAMES = {
     "agents": "N", "threshold": "D", "horizon": "T", "arms": "K", "dim": "d", "width": "m", "regularization": "λ",
     "exploration_global": "global ν", "exploration_local": "local ν", "weight_value": "α",
-    "async_gain": "γ",
+    "async_gain": "γ", "personal_share": "ρ",
 }  # fmt: skip
 PHRASES = {"period": "every {} iterations"}
 SWITCHES = {

@@ -149,7 +149,7 @@ def test_the_command_writes_the_page_and_its_pictures(tmp_path, monkeypatch, cap
     assert main(["reproduce", "--page"]) == 0
     printed = capsys.readouterr().out
     page = (tmp_path / "RESULTS.md").read_text()
-    pictures = ["communication", "fig1a", "fig1d", "fig6a", "scaling", "sensitivity"]
+    pictures = ["communication", "drift", "fig1a", "fig1d", "fig6a", "personal", "routing", "scaling", "sensitivity"]
     assert sorted(path.stem for path in results.glob("*.png")) == pictures
     for name in pictures:
         assert f"(results/{name}.png)" in page and f"{name}.png" in printed
