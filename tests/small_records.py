@@ -47,6 +47,7 @@ def record(
         "iterations": iterations,
         "regret": float(regret.sum(0).mean()) if iterations else 0.0,
         "rounds": len(rounds),
+        "exchanges": len(rounds),
         "bytes_up": 1000 * agents * len(rounds),
         "bytes_down": 2000 * agents * len(rounds),
     }

@@ -154,16 +154,18 @@ class Outcome:
     chance: float | None
     """p of the deciding test; None without one"""
     seeds: int
+    family: float | None = None
+    """p of both sides and of all pairs together, for tests of many comparisons; None without a test"""
 
-    def describe(self) -> str:
-        """Format the verdict with the means, in the order of the labels."""
+    def describe(self, stands: bool = True) -> str:
+        """Format the verdict with the means, in the order of the labels; ° where it falls with so many tests."""
         if self.verdict == "not run":
             return "not run"
         numbers = ", ".join(f"{mean:.1f}" if mean < 100 else f"{mean:.0f}" for mean in self.means)
         doubts = [] if self.chance is None else [f"p = {self.chance:.2g}" if self.chance >= 1e-4 else "p < 0.0001"]
         doubts += [f"{self.seeds} seeds"] if self.seeds != USUAL_SEEDS else []
         doubt = f" ({', '.join(doubts)})" if doubts else ""
-        return f"**{self.verdict}**{doubt}: {numbers}"
+        return f"**{self.verdict}**{'' if stands else '°'}{doubt}: {numbers}"
 
 
 Runs = Mapping[str, Mapping[str, list[RunRecord]]]
@@ -203,7 +205,25 @@ def judge_claims(comparison: Comparison, preset: str, runs: Runs) -> Outcome:
     whole = next(one for one in order if one in verdicts)
     relevant = [c for v, c in zip(verdicts, chances, strict=True) if v == whole and c is not None]
     chance = (min if whole == "does not hold" else max)(relevant, default=None)
-    return Outcome(whole, [float(one.mean()) for one in values.values()], chance, len(seeds))
+    family = None
+    if chance is not None:
+        # One pair of several that fails decides, so its p counts for each; where all have to hold, the largest does.
+        sides = 1 if comparison.kind == "alike" else 2
+        family = min(1.0, chance * sides * (len(chances) if whole == "does not hold" else 1))
+    return Outcome(whole, [float(one.mean()) for one in values.values()], chance, len(seeds), family)
+
+
+def find_standing(outcomes: Sequence[Outcome]) -> list[bool]:
+    """Return False for verdicts that a false discovery rate of LEVEL over all tests (Benjamini-Hochberg) revokes."""
+    from scipy.stats import false_discovery_control
+
+    tested = [place for place, one in enumerate(outcomes) if one.family is not None]
+    standing = [True] * len(outcomes)
+    if tested:
+        adjusted = false_discovery_control([float(outcomes[place].family or 0.0) for place in tested])
+        for place, chance in zip(tested, adjusted, strict=True):
+            standing[place] = outcomes[place].verdict == "undecided" or chance < LEVEL
+    return standing
 
 
 def _finals(comparison: Comparison, label: str, preset: str, runs: Runs) -> dict[int, float]:

@@ -92,7 +92,7 @@ def _write_routing(groups: Groups) -> Iterator[str]:
     yield from markdown_table(list(ROUTING_COLUMNS), routing_rows(groups))
 
 
-def draw_agents_figure(name: str, runs: Sequence[RunRecord], title: str) -> Figure | None:
+def draw_difference_figure(name: str, runs: Sequence[RunRecord], title: str) -> Figure | None:
     """Draw the figure of one of the AGENTS; None without results."""
     if not runs:
         return None

@@ -1,18 +1,16 @@
-"""Figures of the page of results that combine studies: communication, scaling, sensitivity."""
+"""Figures of the page of results: those of one study, communication, sensitivity."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from fnbandit.storage.files import MAKER
 from fnbandit.storage.records import RunRecord, atomic_write
@@ -26,21 +24,10 @@ from workflows.reporting.total_figures import axis_words
 DPI = 120
 SHADES = 128
 """Number of colours of a picture: enough for lines on white, in a third of the bytes"""
-MESSAGE_COUNTS = ("messages_up", "messages_down")
 TRIGGER_WORDS = {"logdet": "log det above D", "diagonal": "diagonal log det above D", "period": "period",
             "budget": "budget of rounds"}  # fmt: skip
 FORMS = {"exact": "as they are", "factored": "factored", 8: "8 bits", 4: "4 bits", "diagonal": "diagonal matrices"}
 """Forms of messages, in words"""
-SCALING_QUANTITIES: dict[str, tuple[str, ...]] = {
-    "regret per agent": ("regret",),
-    "rounds": ("rounds",),
-    "messages": MESSAGE_COUNTS,
-    "bytes": BYTES,
-    "seconds": ("seconds",),
-}
-"""Totals that the scaling study shows against N"""
-SLOPES = {"regret per agent": -0.5, "rounds": 0.5}
-"""Powers of N in the theory (Theorems 1 and 2)"""
 
 
 def write_picture(figure: Figure, path: Path) -> None:
@@ -58,7 +45,8 @@ def write_picture(figure: Figure, path: Path) -> None:
         image.save(part, "png", optimize=True, pnginfo=metadata)
 
 
-def _grid(rows: int, columns: int, height: float, title: str) -> tuple[Figure, list[Axes]]:
+def make_grid(rows: int, columns: int, height: float, title: str) -> tuple[Figure, list[Axes]]:
+    """Make a figure of two columns' width with light grids, and its axes row by row."""
     figure = Figure(figsize=(2 * WIDTH + 0.2, height), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
     for axis in axes:
@@ -68,10 +56,13 @@ def _grid(rows: int, columns: int, height: float, title: str) -> tuple[Figure, l
     return figure, axes
 
 
-def study_figure(runs: Sequence[RunRecord], title: str, published: Mapping[str, float]) -> Figure | None:
-    """Draw cumulative regret against iteration, a panel per preset."""
+def study_figure(
+    runs: Sequence[RunRecord], title: str, published: Mapping[str, float], line: str | None = None
+) -> Figure | None:
+    """Draw cumulative regret against iteration, a panel per preset; `line` replaces the line below the title."""
     with matplotlib.rc_context(STYLE):
         drawing = Drawing(runs, title, published)
+        drawing.line = drawing.line if line is None else line
         return drawing.curves(regret_curves(drawing.groups), "cumulative regret per agent", published=True)
 
 
@@ -79,6 +70,38 @@ def against_agents_figure(runs: Sequence[RunRecord], title: str, published: Mapp
     """Draw final regret against N, presets and published values in one panel."""
     with matplotlib.rc_context(STYLE):
         return Drawing(runs, title, published).against("agents", {"final regret per agent": ["regret"]}, True)
+
+
+def against_field_figure(runs: Sequence[RunRecord], title: str, field: str) -> Figure | None:
+    """Draw final regret against a field of Config, a panel per task and a line per setting."""
+    tasks = group_by_task(runs)
+    with matplotlib.rc_context(STYLE):
+        figure, axes = make_grid(1, len(tasks), 2.5, title)
+        for axis, (task, members) in zip(axes, tasks.items(), strict=True):
+            lines: dict[str, dict[float, list[RunRecord]]] = {}
+            for run in members:
+                setting, value = run.summary["label"].partition(": ")[0], run.summary["config"][field]
+                lines.setdefault(setting, {}).setdefault(value, []).append(run)
+            for number, (setting, points) in enumerate(sorted(lines.items(), key=lambda one: -len(one[0]))):
+                totals = [(value, Total.of(points[value], ["regret"])) for value in sorted(points)]
+                look = {"color": COLOURS[number], "linestyle": LINES[number], "marker": MARKERS[number]}
+                axis.errorbar([x for x, _ in totals], [t.mean for _, t in totals], [t.error for _, t in totals],
+                              capsize=1.5, elinewidth=0.7, label=setting, **look)  # fmt: skip
+            axis.set_ylim(bottom=0)
+            axis.set_title(task)
+            axis.set_xlabel(axis_words(field))
+        axes[0].set_ylabel("final regret per agent")
+        handles = {line.get_label(): line for axis in axes for line in _handles(axis)}
+        figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=4)
+        return figure
+
+
+def group_by_task(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    """Return the runs by their environment."""
+    found: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        found.setdefault(run.summary["config"]["environment"], []).append(run)
+    return found
 
 
 def _points(axis: Axes, members: Sequence[list[RunRecord]], names: Sequence[str], **look: Any) -> None:
@@ -115,7 +138,7 @@ def communication_figure(tasks: Mapping[str, Sequence[RunRecord]]) -> Figure | N
     if not tasks:
         return None
     with matplotlib.rc_context(STYLE):
-        figure, axes = _grid(len(tasks), 2, 0.9 + 2.0 * len(tasks), "What communication buys (tuned, T = 2,000)")
+        figure, axes = make_grid(len(tasks), 2, 0.9 + 2.0 * len(tasks), "What communication buys (tuned, T = 2,000)")
         for (task, runs), left, right in zip(tasks.items(), axes[::2], axes[1::2], strict=True):
             groups = group(runs)
             for axis in (left, right):
@@ -182,94 +205,6 @@ def _against_bytes(axis: Axes, groups: Groups) -> None:
     axis.xaxis.set_minor_locator(NullLocator())
 
 
-def collect_scaling_series(runs: Sequence[RunRecord]) -> dict[tuple[str, float], dict[int, list[RunRecord]]]:
-    """Return (task, D) -> N -> runs of all seeds, in order."""
-    found: dict[tuple[str, float], dict[int, list[RunRecord]]] = {}
-    for run in runs:
-        config = run.summary["config"]
-        key = config["environment"], config["threshold"]
-        found.setdefault(key, {}).setdefault(config["agents"], []).append(run)
-    return {key: dict(sorted(found[key].items())) for key in sorted(found)}
-
-
-def draw_scaling_figure(runs: Sequence[RunRecord]) -> Figure | None:
-    """Draw every quantity against N: colours are values of D, line styles tasks, grey lines the theory's slopes."""
-    found = {key: one for key, one in collect_scaling_series(runs).items() if len(one) > 1}
-    if not found:
-        return None
-    tasks, values = ([*dict.fromkeys(key[place] for key in found)] for place in (0, 1))
-    values.sort()
-    with matplotlib.rc_context(STYLE):
-        sizes = [n for series in found.values() for n in series]
-        figure, axes = _grid(2, 3, 4.3, f"{min(sizes):,} to {max(sizes):,} agents (tuned, T = 500, exact trigger)")
-        for axis, (words, names) in zip(axes, SCALING_QUANTITIES.items(), strict=False):
-            for (task, threshold), series in found.items():
-                number = tasks.index(task)
-                look = {
-                    "color": COLOURS[values.index(threshold)],
-                    "linestyle": LINES[number],
-                    "marker": MARKERS[number],
-                }
-                # Other load on the machine only lengthens runs, so the fastest seed is the best estimate.
-                quick = {n: [min(members, key=lambda run: run.summary["seconds"])] for n, members in series.items()}
-                chosen = quick if words == "seconds" else series
-                totals = [Total.of(members, names) for members in chosen.values()]
-                error = [total.error for total in totals]
-                axis.errorbar(list(series), [t.mean for t in totals], error, capsize=1.5, elinewidth=0.7, **look)
-            _log_axes(axis, words == "bytes")
-            if words in SLOPES:
-                _slope(axis, SLOPES[words], found, names)
-            axis.set_title("seconds, fastest seed" if words == "seconds" else words)
-        for axis in axes[:5]:
-            axis.set_xlabel(axis_words("agents"))
-        axes[5].set_axis_off()
-        colours = [Line2D([], [], color=COLOURS[i], linewidth=3, label=f"D = {d:g}") for i, d in enumerate(values)]
-        kinds = [
-            Line2D([], [], color="0.3", linestyle=LINES[i], marker=MARKERS[i], label=t) for i, t in enumerate(tasks)
-        ]
-        grey = Line2D([], [], color="0.6", linewidth=2.5, label="theory's slope")
-        axes[5].legend(
-            handles=[*colours, *kinds, grey], loc="center", fontsize=9, title="bars: standard error over seeds"
-        )
-        return figure
-
-
-def _log_axes(axis: Axes, sent: bool) -> None:
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.xaxis.set_major_locator(FixedLocator([10**power for power in range(5)]))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axis.yaxis.set_minor_formatter(NullFormatter())
-    low, high = axis.get_ylim()
-    if sent:
-        axis.yaxis.set_major_formatter(EngFormatter(unit="B", sep=""))
-    elif high < 1e5:
-        subs = (1, 2, 5) if high < 100 * low else (1,)
-        axis.yaxis.set_major_locator(LogLocator(subs=subs))
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-
-
-def _slope(axis: Axes, power: float, found: Mapping[Any, Mapping[int, list[RunRecord]]], names: Sequence[str]) -> None:
-    """Draw a line with the theory's slope through the geometric mean of the values at the smallest N."""
-    low, high = min(min(series) for series in found.values()), max(max(series) for series in found.values())
-    start = np.exp(np.mean([np.log(Total.of(series[min(series)], names).mean) for series in found.values()]))
-    y = [start * (n / low) ** power for n in (low, high)]
-    limits = axis.get_ylim()
-    axis.plot([low, high], y, color="0.6", linewidth=2.5, zorder=0)
-    axis.set_ylim(min(limits[0], 0.8 * min(y)), max(limits[1], 1.2 * max(y)))
-    place = high**0.75 * low**0.25
-    look: dict[str, Any] = {"ha": "right", "va": "top" if power < 0 else "bottom", "color": "0.4", "fontsize": 9}
-    axis.annotate(f"$N^{{{power:g}}}$", (place, start * (place / low) ** power), **look)
-
-
-def fit_slope(series: Mapping[int, list[RunRecord]], names: Sequence[str], among: Callable[[int], bool]) -> float:
-    """Fit a power of N to a total (least squares of logarithms), over the N for which `among` is True."""
-    chosen = [n for n in series if among(n)]
-    y = [np.log(Total.of(series[n], names).mean) for n in chosen]
-    return float(np.polyfit(np.log(chosen), y, 1)[0])
-
-
 def draw_privacy_figure(runs: Sequence[RunRecord]) -> Figure | None:
     """Draw regret against epsilon, a panel per N."""
     with matplotlib.rc_context(STYLE):
@@ -309,7 +244,7 @@ def sensitivity_figure(runs: Sequence[RunRecord]) -> Figure | None:
     if not any(len(factors) > 1 for fields in found.values() for factors in fields.values()):
         return None
     with matplotlib.rc_context(STYLE):
-        figure, axes = _grid(1, len(found), 2.7, "One field at a time (tuned, T = 1,000)")
+        figure, axes = make_grid(1, len(found), 2.7, "One field at a time (tuned, T = 1,000)")
         for axis, (task, fields) in zip(axes, found.items(), strict=True):
             for number, (name, words) in enumerate(SENSITIVE.items()):
                 points = sorted(fields[name].items())

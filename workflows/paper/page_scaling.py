@@ -1,4 +1,4 @@
-"""The section of the page of results on the scaling study: regret and rounds against N, beside the theory."""
+"""The sections of the page of results on the number of agents: averaging, exact federation and pooled data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,31 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from fnbandit.storage.records import RunRecord
-from workflows.paper.page_figures import collect_scaling_series, fit_slope
+from workflows.paper.page_data import PageData
+from workflows.paper.scaling_figures import collect_pooled_series, collect_scaling_series, fit_slope
 from workflows.reporting.curves import Total
 from workflows.reporting.markdown import markdown_table, number, paragraph
 
 RunsByAgents = Mapping[int, list[RunRecord]]
 """N -> runs of all seeds"""
+SHOWN_THRESHOLD = 5.0
+"""D of the lines and tables that show one"""
+SHORT_SIZES = (1, 10, 100, 1000, 10_000)
+SHORT_HEADING = f"D = {SHOWN_THRESHOLD:g}: regret per agent (rounds)"
+NEAR_POOLED = 1.1
+"""Exact federation is as good as pooled data where its regret is at most this factor of theirs"""
+SIDE_BY_SIDE = """\
+The same tasks, trigger, D and T: averaged networks (tuned) and exact federation. Lines are D = {threshold:g}, bands
+reach from the smallest to the largest D that was run.
+"""
+EXACT_TEXT = """\
+Seeds: three up to N = 1,000, one for 3,000, two for 10,000 (D = 5 only). Powers of N as below. A round has several
+exchanges. Seconds are of the fastest seed.
+"""
+POOLED_TEXT = """\
+Pooled is the same learner with a round in every iteration and all observations in every exchange: it sees all that
+one sees who has everybody's raw data. The ratio is regret of exact federation over that of pooled data.
+"""
 FITTED = """\
 Seconds are wall time on one core of a machine that did other work, too, of the seed that was fastest. Powers of N
 that fit (least squares of logarithms). Theory: regret per agent as N^-0.5 (the first term of Theorem 1), rounds as
@@ -39,8 +58,94 @@ EQUAL_PRODUCTS = 1.5
 """Products N D within this factor of each other count as equal, because the study has N = 1, 3, 10, 30 ..."""
 
 
+def write_scaling(data: PageData) -> Iterator[str]:
+    """Yield the section: averaging and exact federation side by side, then each of them."""
+    yield "## More agents, less regret: one to ten thousand"
+    tuned, exact = data.runs["scaling"], data.runs["exact-scaling"]
+    if tuned or exact:
+        yield "![Regret per agent against N, averaged networks and exact federation](results/agents.png)"
+        yield ""
+        yield from paragraph(SIDE_BY_SIDE.format(threshold=SHOWN_THRESHOLD))
+        yield from _write_sides(tuned, exact)
+    yield "### Exact federation"
+    yield from write_exact_lines(exact)
+    yield from data.not_run("exact-scaling")
+    yield "### Averaged networks"
+    yield from write_scaling_lines(tuned)
+    yield from data.not_run("scaling")
+
+
+def _write_sides(tuned: Sequence[RunRecord], exact: Sequence[RunRecord]) -> list[str]:
+    """Return a table of regret per agent and rounds of both, for N = 1, 10, 100 ..."""
+    found = {words: collect_scaling_series(runs) for words, runs in (("averaged", tuned), ("exact", exact))}
+    tasks = list(dict.fromkeys(task for series in found.values() for task, _ in series))
+    rows = []
+    for task in tasks:
+        for words, series in found.items():
+            one = series.get((task, SHOWN_THRESHOLD), {})
+            rows.append([f"{task}, {words}", *_format_sizes(one)])
+    return markdown_table([SHORT_HEADING, *(f"N={n:,}" for n in SHORT_SIZES)], rows)
+
+
+def write_exact_lines(runs: Sequence[RunRecord]) -> Iterator[str]:
+    """Yield the lines on exact federation, beside pooled data and the theory; none without results."""
+    series = {key: one for key, one in collect_scaling_series(runs).items() if len(one) > 1}
+    if not series:
+        return
+    yield "![Exact federation: regret, rounds, exchanges, bytes and seconds against N](results/exact-scaling.png)"
+    yield ""
+    yield from paragraph(EXACT_TEXT)
+    rows = []
+    for (task, threshold), one in series.items():
+        row = [f"{task}, D = {threshold:g}", f"{min(one)} to {max(one):,}"]
+        for name in ("regret", "rounds"):
+            for part in (lambda n: n <= 100, lambda n: n >= 100):
+                row.append(f"{fit_slope(one, [name], part):+.2f}" if sum(map(part, one)) > 1 else "–")
+            row.append(f"{number(_mean(one[min(one)], name))} → {number(_mean(one[max(one)], name))}")
+        row.append(f"{number(_mean(one[max(one)], 'exchanges'))}")
+        rows.append(row)
+    parts = ("to N = 100", "from N = 100")
+    headings = [word for name in ("regret", "rounds") for word in (*(f"{name}, {part}" for part in parts), name)]
+    yield from markdown_table(["", "N", *headings, "exchanges at the largest N"], rows)
+    ends = [
+        f"{task}, D = {threshold:g}: {number(_mean(one[max(one)], 'regret'))} at N = {max(one):,}, "
+        f"{number(_mean(one[best], 'regret'))} at N = {best:,}"
+        for (task, threshold), one in series.items()
+        if (best := min(one, key=lambda n: _mean(one[n], "regret"))) != max(one)
+    ]
+    if ends:
+        yield from paragraph(
+            f"Regret per agent is not least at the largest N that was run in these: {'; '.join(ends)}."
+        )
+    else:
+        yield from paragraph("Regret per agent is least at the largest N that was run, for every task and D.")
+    yield from _write_ratios(series, collect_pooled_series(runs))
+
+
+def _write_ratios(
+    series: Mapping[tuple[str, float], RunsByAgents], pooled: Mapping[str, RunsByAgents]
+) -> Iterator[str]:
+    """Yield the table of exact federation's regret over that of the learner with all raw data, and a sentence."""
+    sizes = sorted({n for one in pooled.values() for n in one})
+    if not sizes:
+        return
+    rows, near, count = [], 0, 0
+    for task, one in pooled.items():
+        rows.append([f"{task}, pooled: regret", *(number(_mean(one[n], "regret")) if n in one else "–" for n in sizes)])
+        for (name, threshold), exact in series.items():
+            if name == task:
+                ratios = [_mean(exact[n], "regret") / _mean(one[n], "regret") if n in exact and n in one else None
+                          for n in sizes]  # fmt: skip
+                rows.append([f"{task}, D = {threshold:g}: ratio", *("–" if r is None else f"{r:.2f}" for r in ratios)])
+                count += sum(ratio is not None for ratio in ratios)
+                near += sum(ratio is not None and ratio <= NEAR_POOLED for ratio in ratios)
+    yield from paragraph(POOLED_TEXT)
+    yield from markdown_table(["", *(f"N={n:,}" for n in sizes)], rows)
+    yield from paragraph(f"The ratio is at most {NEAR_POOLED:g} in {near} of {count} cases.")
+
+
 def write_scaling_lines(runs: Sequence[RunRecord]) -> Iterator[str]:
-    """Yield the lines of the section, without its heading; none without results."""
+    """Yield the lines on averaged networks beside the theory; none without results."""
     series = {key: one for key, one in collect_scaling_series(runs).items() if len(one) > 1}
     if not series:
         return
@@ -59,7 +164,6 @@ def write_scaling_lines(runs: Sequence[RunRecord]) -> Iterator[str]:
         rows.append(row)
     parts = ("to N = 100", "from N = 100")
     yield from markdown_table(["", "N", *(f"{name}, {part}" for name in slopes for part in parts), *slopes], rows)
-    yield from _in_short(series)
     low, high = min(slopes["regret"]), max(slopes["regret"])
     few, many = min(slopes["rounds"]), max(slopes["rounds"])
     than = "slower" if low > -0.5 else "faster" if high < -0.5 else "on both sides of that"
@@ -76,15 +180,10 @@ def _mean(runs: list[RunRecord], name: str) -> float:
     return Total.of(runs, [name]).mean
 
 
-def _in_short(series: Mapping[tuple[str, float], RunsByAgents]) -> list[str]:
-    """Return a table of regret per agent and rounds with D = 5, for N = 1, 10, 100 ..."""
-    tasks = {task: one for (task, threshold), one in series.items() if threshold == 5}
-    sizes = [n for n in (1, 10, 100, 1000, 10_000) if any(n in one for one in tasks.values())]
-    rows = []
-    for task, one in tasks.items():
-        totals = [[_mean(one[n], name) for name in ("regret", "rounds")] if n in one else None for n in sizes]
-        rows.append([task, *(f"{number(t[0])} ({number(t[1])})" if t else "–" for t in totals)])
-    return markdown_table(["D = 5: regret per agent (rounds)", *(f"N={n:,}" for n in sizes)], rows)
+def _format_sizes(one: RunsByAgents) -> list[str]:
+    """Return regret per agent and rounds for each of SHORT_SIZES."""
+    totals = [[_mean(one[n], name) for name in ("regret", "rounds")] if n in one else None for n in SHORT_SIZES]
+    return [f"{number(t[0])} ({number(t[1])})" if t else "–" for t in totals]
 
 
 def _write_shrinking(series: Mapping[tuple[str, float], RunsByAgents]) -> Iterator[str]:

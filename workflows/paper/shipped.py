@@ -28,7 +28,7 @@ from fnbandit.environments import make_environment
 from fnbandit.storage.files import SUMMARY_FILE
 from fnbandit.storage.records import ROUND_SCHEMA, TRACE_SCHEMA, RunRecord, atomic_write, read_run, read_summary
 from workflows.reporting.curves import Total
-from workflows.reporting.grouping import curve, effective, group
+from workflows.reporting.grouping import curve, effective, group, read_total
 from workflows.reporting.routing_figure import measure_second_half
 from workflows.studies.experiments import EXPERIMENT_FOLDER
 from workflows.studies.study import RunSpec, StudyPlan
@@ -36,8 +36,8 @@ from workflows.studies.study import RunSpec, StudyPlan
 RESULTS: Traversable = EXPERIMENT_FOLDER / "results"
 SHIPPED_POINTS = 150
 """Maximum number of points of a curve"""
-SHIPPED_TOTALS = ("regret", "regret_standard_error", "rounds", "messages_up", "messages_down", "bytes_up", "bytes_down",
-          "iterations", "seconds")  # fmt: skip
+SHIPPED_TOTALS = ("regret", "regret_standard_error", "rounds", "exchanges", "messages_up", "messages_down", "bytes_up",
+          "bytes_down", "iterations", "seconds")  # fmt: skip
 FACTS = ("commit", "machine", "layout")
 SCHEMA = pa.schema(
     [
@@ -132,7 +132,8 @@ def summarize_run(run: RunRecord, point: RunSpec) -> dict[str, Any]:
         "published": point.published,
         "config": json.dumps(summary["config"]),
         "versions": json.dumps(summary["versions"]),
-        **{name: summary[name] for name in SHIPPED_TOTALS},
+        **{name: summary[name] for name in SHIPPED_TOTALS if name != "exchanges"},
+        "exchanges": int(read_total(summary, "exchanges")),
         **{name: summary.get(name, "unknown") for name in FACTS},
         "curve_iterations": iterations[chosen],
         "curve": regret[chosen],
@@ -167,6 +168,8 @@ def restore_record(path: Path, row: dict[str, Any]) -> RunRecord:
     """Convert a row to the record of a finished run, with `published` in its summary."""
     config = json.loads(row["config"])
     summary = {name: row[name] for name in ("label", "published", *SHIPPED_TOTALS, *FACTS, "late_reward", "late_pulls")}
+    if summary["exchanges"] is None:  # shipped without; older runs have one in a round
+        summary["exchanges"] = math.nan if "federation" in config else summary["rounds"]
     summary |= {"status": "finished", "config": config, "seed": config["seed"], "versions": json.loads(row["versions"])}
     steps = np.diff(row["curve"], prepend=0.0)
     columns = {"iteration": row["curve_iterations"], "regret": steps}

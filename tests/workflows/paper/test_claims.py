@@ -7,7 +7,15 @@ import pytest
 from scipy.stats import ttest_rel
 from small_records import record
 
-from workflows.paper.claims import CLAIMS, Comparison, judge_claims, p_value, with_more_seeds
+from workflows.paper.claims import (
+    CLAIMS,
+    Comparison,
+    Outcome,
+    find_standing,
+    judge_claims,
+    p_value,
+    with_more_seeds,
+)
 from workflows.studies.experiments import experiment
 from workflows.studies.settings import Settings
 
@@ -78,6 +86,26 @@ def test_more_seeds_than_usual_are_said():
     assert outcome.describe().startswith("**holds** (p < 0.0001, 4 seeds): 2.5, 5.1")
     outcome = judge_claims(Comparison("fig", "alike", ("a", "b")), "paper", curves(a=[1, 2, 3], b=[1, 2, 3.1]))
     assert outcome.describe() == "**holds**: 2.0, 2.0"
+
+
+def test_verdicts_that_fall_with_many_tests():
+    """Benjamini and Hochberg by hand: of p = 0.01, 0.02, 0.04, 0.9 times 4 / rank, 0.04, 0.04, 0.053, 0.9."""
+    outcomes = [Outcome("holds", [], p, 3, p) for p in (0.04, 0.01, 0.9, 0.02)]
+    outcomes += [Outcome("holds", [], None, 3), Outcome("not run", [], None, 0)]
+    outcomes[2] = Outcome("undecided", [], 0.9, 3, 0.9)
+    assert find_standing(outcomes) == [False, True, True, True, True, True]
+    assert outcomes[0].describe(False).startswith("**holds**°")
+    assert find_standing([]) == []
+
+
+def test_the_p_of_many_tests_is_of_both_sides_and_of_all_pairs():
+    runs = curves(a=[1, 2, 3], b=[2.1, 4, 6], c=[4, 8, 13])
+    rising = judge_claims(Comparison("fig", "rising", ("a", "b", "c")), "paper", runs)
+    pairs = [ttest_rel(*(np.log([run.summary["regret"] for run in runs["fig"][f"paper: {name}"]]) for name in pair),
+                       alternative="greater").pvalue for pair in ("ba", "cb")]  # fmt: skip
+    assert rising.family == pytest.approx(2 * max(pairs))
+    falling = judge_claims(Comparison("fig", "rising", ("c", "b", "a")), "paper", runs)
+    assert falling.family == pytest.approx(2 * 2 * min(pairs))
 
 
 def test_a_comparison_at_the_beginning():

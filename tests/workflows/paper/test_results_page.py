@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from helpers import plain
+from scipy.stats import ttest_rel
 from small_records import record
 
 import workflows
@@ -21,8 +22,11 @@ from workflows.execution.provenance import find_versions
 from workflows.paper import page as results_page
 from workflows.paper import shipped as kept_results
 from workflows.paper.page import OURS, PAPER, page_text
-from workflows.paper.page_figures import collect_scaling_series, fit_slope, front, sensitivity_series
-from workflows.paper.page_scaling import write_scaling_lines
+from workflows.paper.page_cells import Cell, compare_settings
+from workflows.paper.page_data import format_finals
+from workflows.paper.page_figures import front, sensitivity_series
+from workflows.paper.page_scaling import write_exact_lines, write_scaling_lines
+from workflows.paper.scaling_figures import collect_scaling_series, fit_slope
 from workflows.paper.shipped import SCHEMA, list_shipped, read_kept, summarize_run
 from workflows.reporting.markdown import number
 from workflows.studies.experiments import experiment
@@ -43,7 +47,8 @@ def test_the_page_is_what_the_command_would_write():
 
 def test_pictures_of_the_readme_are_there():
     linked = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
-    assert len(linked) == 4  # federation, communication, scale; stragglers
+    assert len(linked) == 4
+    assert [Path(path).stem for path in linked] == ["agents", "fig1a", "communication", "stragglers"]
     assert all((EXPERIMENTS.parent.parent / path).is_file() for path in linked)
 
 
@@ -112,6 +117,49 @@ def test_a_threshold_that_shrinks_as_agents_grow_in_number():
     assert list(write_scaling_lines([])) == []
 
 
+def test_exact_federation_beside_pooled_data():
+    """Regret 8 and 6 with one agent, 3 and 1 with four; pooled 4 and 2.5: ratios 7 / 4 and 2 / 2.5."""
+
+    def runs(finals, agents, label, **fields):
+        return [record(np.full((1, agents), x), seed=i, label=f"{label}: N={agents}", environment="cosine", **fields)
+                for i, x in enumerate(finals)]  # fmt: skip
+
+    sums = [*runs([8.0, 6.0], 1, "cosine D=5", trigger="logdet"), *runs([3.0, 1.0], 4, "cosine D=5", trigger="logdet")]
+    pooled = [*runs([4.0, 4.0], 1, "cosine pooled"), *runs([2.0, 3.0], 4, "cosine pooled")]
+    lines = list(write_exact_lines([*sums, *pooled]))
+    assert "| cosine, pooled: regret | 4.0 | 2.5 |" in lines
+    assert "| cosine, D = 5: ratio | 1.75 | 0.80 |" in lines
+    assert "The ratio is at most 1.1 in 1 of 2 cases." in lines
+    assert "Regret per agent is least at the largest N that was run, for every task and D." in lines
+    worse = [*sums[:2], *runs([9.0, 9.0], 4, "cosine D=5", trigger="logdet")]
+    assert "these: cosine, D = 5: 9.0 at N = 4, 7.0 at N = 1." in " ".join(write_exact_lines(worse))
+    assert list(write_exact_lines([])) == []
+
+
+def test_a_seed_far_from_the_others_has_the_median_beside_the_mean():
+    near, far = ([record([[x]], seed=i) for i, x in enumerate(finals)] for finals in ([1.0, 2.0, 4.0], [1.0, 2.0, 9.0]))
+    for runs in (near, far):
+        for run in runs:
+            run.summary["regret_standard_error"] = 0.0
+    assert format_finals(near) == "2.3 ± 0.88"
+    assert format_finals(far) == "4.0 ± 2.5 (median 2.0)"
+
+
+def test_cells_in_which_one_setting_has_more_regret():
+    def cell(*finals):
+        runs = {preset: [record([[x]], seed=i) for i, x in enumerate(one)]
+                for preset, one in zip(("exact", "tuned"), finals, strict=True)}  # fmt: skip
+        for members in runs.values():
+            for seed, run in enumerate(members):
+                run.summary["seed"] = seed
+        return Cell("cosine", 1, 1.0, runs)
+
+    finals = [3.0, 5.0, 4.5], [2.5, 5.5, 3.0, 9.9]
+    ((_, chance),) = compare_settings([cell(*finals), cell([1.0], [2.0])], "exact", "tuned")
+    expected = ttest_rel(np.log(finals[0]), np.log(finals[1][:3]), alternative="greater").pvalue
+    assert chance == pytest.approx(expected)
+
+
 def test_the_front_by_hand():
     # 3,000 bytes a round: regret 5 with one round, 4 with two, 6 with three, 2 with four.
     finals = {1: 5, 2: 4, 3: 6, 4: 2}
@@ -149,7 +197,8 @@ def test_the_command_writes_the_page_and_its_pictures(tmp_path, monkeypatch, cap
     assert main(["reproduce", "--page"]) == 0
     printed = capsys.readouterr().out
     page = (tmp_path / "RESULTS.md").read_text()
-    pictures = ["communication", "drift", "fig1a", "fig1d", "fig6a", "personal", "routing", "scaling", "sensitivity"]
+    pictures = ["agents", "communication", "communication-exact", "drift", "exact-budget", "exact-scaling", "fig1a",
+                "fig1d", "fig6a", "participation", "personal", "routing", "scaling", "sensitivity"]  # fmt: skip
     assert sorted(path.stem for path in results.glob("*.png")) == pictures
     for name in pictures:
         assert f"(results/{name}.png)" in page and f"{name}.png" in printed
@@ -158,4 +207,5 @@ def test_the_command_writes_the_page_and_its_pictures(tmp_path, monkeypatch, cap
     assert "Not run of `scaling`: cosine D=1: N=10000; cosine D=5: N=10000;" in page
     # fig1a's first curve with the published settings: seeds 0 and 1 have 5 times 1 and 5 times 2.
     assert "| cosine | 1 | 80.9 | 7.5 ± 2.5 | 0.09 |" in page
+    assert page.index("## In short") < page.index("## How results are judged") < page.index("## The published cells")
     assert "Rounds here: " in page and "paper: D=5 2.0" in page
