@@ -97,9 +97,9 @@ def draw_difference_figure(name: str, runs: Sequence[RunRecord], title: str) -> 
     if not runs:
         return None
     with matplotlib.rc_context(STYLE):
+        if name == "routing":
+            return reward_against_choices(group(list(runs)), title, "")
         drawing = Drawing(runs, title, {})
         if name == "personal":
             return drawing.against("personal_share", {"final regret per agent": ["regret"]})
-        if name == "routing":
-            return reward_against_choices(drawing.groups, title, drawing.line)
         return drawing.curves(regret_curves(drawing.groups), "cumulative regret per agent")

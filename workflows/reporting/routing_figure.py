@@ -51,7 +51,7 @@ def list_choices(data: TableData, agents: int) -> list[Choice]:
     weights = np.bincount(np.arange(agents) % len(names), minlength=len(names)) / agents
     each = weights[numbers] / np.bincount(numbers)[numbers]
     """Share of every question"""
-    rewards, costs = each @ data.rewards, each @ data.costs
+    rewards, costs = each.dot(data.rewards), each.dot(data.costs)
     single = int(rewards.argmax())
     of_domain = np.array([data.rewards[numbers == domain].mean(0).argmax() for domain in range(len(names))])[numbers]
     best = data.rewards.max(1, keepdims=True)
@@ -61,7 +61,7 @@ def list_choices(data: TableData, agents: int) -> list[Choice]:
              "best model of every question": oracle}  # fmt: skip
     return [
         Choice("a model at random", float(rewards.mean()), float(costs.mean())),
-        *(Choice(name, float(each @ data.rewards[rows, arms]), float(each @ data.costs[rows, arms]))
+        *(Choice(name, float(each.dot(data.rewards[rows, arms])), float(each.dot(data.costs[rows, arms])))
           for name, arms in known.items()),
     ]  # fmt: skip
 
