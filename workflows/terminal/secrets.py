@@ -14,7 +14,7 @@ HARMLESS = {
 }  # fmt: skip
 """Names of query values that are no secrets"""
 _URI = re.compile(r"\w[\w+.-]*://[^\s'\"]+")
-_HOST = re.compile(r"(?<![\w/@])[^\s'\"/@:=]+:[^\s'\"@]+@(?=[\w.-]+:\d)")
+_HOST = re.compile(r"(?<![\w/@])[^\s'\"/@:=]+:(?!//)[^\s'\"@]+@(?=[\w.-]+:\d)")
 """User and password before HOST:PORT"""
 _VALUE = re.compile(r"([?&;])([^=&;#]*)=([^&;#]*)")
 

@@ -217,6 +217,13 @@ def test_passwords_are_masked(uri):
         assert mask_secrets(plain) == plain
 
 
+def test_a_masked_address_keeps_its_scheme_and_host():
+    from workflows.terminal.secrets import mask_secrets
+
+    assert mask_secrets("no answer from http://hunter2@127.0.0.1:5000") == "no answer from http://***@127.0.0.1:5000"
+    assert mask_secrets("postgresql://me:hunter2@host:5432/db") == "postgresql://***@host:5432/db"
+
+
 @pytest.mark.parametrize(
     ("flag", "value"),
     [("tracking-uri", "http://me:my hunter2@host"), ("out", "s3://me:a hunter2@b/x"), ("address", "me:hunter2@h:1")],
