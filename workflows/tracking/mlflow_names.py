@@ -38,6 +38,8 @@ def name_by_axis(steps: Sequence[tuple[int, Mapping[str, float]]], axis: str) ->
 
     def rename(name: str) -> str:
         kind, slash, others = name.partition("/")
+        if kind == "bytes":  # MLflow sorts charts by name, capitals first: regret comes before rounds and bytes
+            kind = "sent bytes"
         padded = _NUMBER.sub(lambda number: number[0].rjust(width, "0"), others, count=1)
         return f"{kind} by {AXIS_SYMBOLS.get(axis, axis)}{slash}{padded}"
 
@@ -48,7 +50,7 @@ def shorten(metrics: Mapping[str, float]) -> dict[str, float]:
     """Return metrics that a table shows whole: regret with five digits, bytes in MB."""
     found = {}
     for name, value in metrics.items():
-        if name.startswith("bytes"):
+        if name.startswith(("bytes", "sent bytes")):
             found[name.replace("bytes", "MB", 1)] = float(f"{value / 1e6:.5g}")
         else:
             found[name] = float(f"{value:.5g}") if name.startswith("regret") else value

@@ -31,7 +31,7 @@ from workflows.studies.study import RunSpec, StudyPlan
 from workflows.studies.tracking_uri import store_uri
 from workflows.tracking.base import RunArtifacts, RunMetadata
 from workflows.tracking.metadata import describe_run, describe_study, study_metrics
-from workflows.tracking.mlflow_names import name_by_axis
+from workflows.tracking.mlflow_names import name_by_axis, shorten
 from workflows.tracking.mlflow_tracker import MlflowRun, MlflowTracker
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow's own warnings, of which there are many
@@ -287,9 +287,11 @@ def test_runs_that_a_dead_server_did_not_take_are_sent_by_the_next_resume(store,
 
 
 def test_charts_of_a_study_are_in_numeric_order():
-    steps = [(1, {"regret/D 5": 1.0, "regret/D 2.5 x 7": 2.0, "regret/D 25": 3.0})]
-    names = ["regret by N/D 02.5 x 7", "regret by N/D 05", "regret by N/D 25"]
-    assert sorted(name_by_axis(steps, "agents")[0][1]) == names
+    steps = [(1, {"bytes/D 5": 4e6, "regret/D 5": 1.0, "regret/D 2.5 x 7": 2.0, "regret/D 25": 3.0, "rounds/D 5": 5.0})]
+    names = ["regret by N/D 02.5 x 7", "regret by N/D 05", "regret by N/D 25", "rounds by N/D 05", "sent MB by N/D 05"]
+    shown = shorten(name_by_axis(steps, "agents")[0][1])
+    assert sorted(shown) == names, "regret is the first chart"
+    assert shown["sent MB by N/D 05"] == 4.0
 
 
 def test_the_experiment_is_a_field_and_opens_with_a_table_that_says_something(tmp_path):
