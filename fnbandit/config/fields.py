@@ -139,6 +139,6 @@ class FieldTexts:
         texts = describe_fields(owner)
         lines = [inspect.cleandoc(self._doc), "", "Fields:"]
         for field in dataclasses.fields(owner):
-            lines += textwrap.wrap(f"{field.name} (default: {field.default!r}): {texts[field.name]}", 100,
+            lines += textwrap.wrap(f"{field.name} (default: {field.default!r}): {texts[field.name]}", 100, break_on_hyphens=False,
                                    initial_indent="    ", subsequent_indent="        ")  # fmt: skip
         return "\n".join(lines)

@@ -387,12 +387,17 @@ def check_name(kind: str, name: str) -> None:
         raise ValueError(unknown(kind, name, [*KINDS[kind], *others, "package.module:Name"]))
 
 
+SHARED_FIELDS = ("trim",)
+"""Fields that parts of several kinds read: they have an effect where one of the chosen parts reads them"""
+
+
 def without_effect(settings: dict[str, Any]) -> dict[str, str]:
     """Return the fields that have no effect in a Config with these settings, each with the choice that disables it.
 
     Example: without_effect({"trigger": "always"})["threshold"] is "trigger=always".
     """
     idle: dict[str, str] = {}
+    read: set[str] = set()
     for kind, parts in KINDS.items():
         name = str(settings.get(kind))
         chosen = link_names(name) if kind == "messages" else [name]
@@ -403,12 +408,13 @@ def without_effect(settings: dict[str, Any]) -> dict[str, str]:
         elif all(one in parts for one in chosen) or (kind == "environment" and is_table(name)):
             used = {field for one in chosen for field in describe_part(kind, one).fields}
             idle |= dict.fromkeys(optional - used, f"{kind}={name}")
+            read |= used
         elif kind == "environment":
             idle |= dict.fromkeys(optional - set(FUNCTION), f"{kind}={name}")
         for reason, fields in _idle_with(settings, idle):
             for field in fields:
                 idle.setdefault(field, reason)
-    return idle
+    return {field: reason for field, reason in idle.items() if field not in SHARED_FIELDS or field not in read}
 
 
 def _idle_with(settings: dict[str, Any], idle: dict[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:

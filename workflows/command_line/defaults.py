@@ -23,6 +23,11 @@ def _dependent_defaults() -> dict[str, dict[Any, list[str]]]:
         for choice in choices:
             for name, value in _differences(Config(), Config.preset("tuned", **{kind: choice})).items():
                 found.setdefault(name, {}).setdefault(value, []).append(choice)
+    exact = Config.preset("tuned", algorithm="fn-exact")
+    on_table = _differences(exact, Config.preset("tuned", algorithm="fn-exact", environment="table.csv"))
+    for name, value in on_table.items():
+        if value not in found.get(name, {}):
+            found.setdefault(name, {}).setdefault(value, []).append("fn-exact with a table")
     deeper = _differences(Config(), Config(hidden_layers=2))
     for name, value in deeper.items():
         found.setdefault(name, {}).setdefault(value, []).append("two hidden layers")

@@ -25,7 +25,7 @@ GROUPS = {
     "algorithm": (
         "algorithm", "diagonal", "regularization", "exploration_global", "exploration_local", "weight", "ramp",
         "weight_value", "first_iteration_only", "domain_sample", "received_sample", "use_global", "use_local",
-        "aggregate", "epsilon", "gap_weight",
+        "aggregate", "epsilon", "gap_weight", "forgetting", "discount", "window",
     ),
     "network": ("network", "width", "hidden_layers", "initialization"),
     "training": (
@@ -38,6 +38,7 @@ GROUPS = {
         "trim", "server_momentum", "averagings", "messages", "message_bits", "staleness", "async_gain",
     ),
     "privacy": ("privacy",),
+    "liars": ("attack", "byzantine_share", "attack_scale", "attack_arm"),
     "simulated time": ("clock",),
     "theory": ("norm_bound", "noise_bound", "delta"),
     "machine": (

@@ -15,12 +15,12 @@ from workflows.reporting.curves import Groups, Total, regret_curves
 from workflows.reporting.figures import Drawing
 from workflows.reporting.grouping import curve, group
 from workflows.reporting.markdown import format_measured, markdown_table, paragraph
-from workflows.reporting.routing_figure import ROUTING_COLUMNS, reward_against_choices, routing_rows
+from workflows.reporting.routing_figure import ROUTING_COLUMNS, reward_against_choices, compare_choices
 from workflows.studies.study import StudyPlan
 
 AGENTS = ("personal", "drift", "routing")
 """Experiments with agents that differ, or with tasks that drift"""
-FAR = 1.1
+CLOSE_TO_BEST = 1.1
 """Regret of `auto` relative to the best at the same share up to which it is near it"""
 ROUTING_TEXT = """\
 Choices in italics know the whole table; they count the 14 domains alike, as the agents do. Dollars are those of answers
@@ -64,9 +64,9 @@ def _write_personal(groups: Groups) -> Iterator[str]:
     if "auto" in methods:
         far = {share: find_distance(methods, share) for share in methods["auto"]}
         said = ", ".join(f"{ratio:.2f} at {share:g}" for share, ratio in far.items())
-        near = f"{sum(ratio <= FAR for ratio in far.values())} of {len(far)}"
+        near = f"{sum(ratio <= CLOSE_TO_BEST for ratio in far.values())} of {len(far)}"
         yield from paragraph(
-            f"auto relative to the best of all at each share: {said}; within {FAR - 1:.0%} of it at {near}."
+            f"auto relative to the best of all at each share: {said}; within {CLOSE_TO_BEST - 1:.0%} of it at {near}."
         )
 
 
@@ -89,7 +89,7 @@ def _write_drift(groups: Groups) -> Iterator[str]:
 
 def _write_routing(groups: Groups) -> Iterator[str]:
     yield from paragraph(ROUTING_TEXT)
-    yield from markdown_table(list(ROUTING_COLUMNS), routing_rows(groups))
+    yield from markdown_table(list(ROUTING_COLUMNS), compare_choices(groups))
 
 
 def draw_difference_figure(name: str, runs: Sequence[RunRecord], title: str) -> Figure | None:

@@ -100,7 +100,7 @@ def routes_questions(runs: Sequence[RunRecord]) -> bool:
     )
 
 
-def routing_rows(groups: Groups) -> list[list[str]]:
+def compare_choices(groups: Groups) -> list[list[str]]:
     """Return a row of ROUTING_COLUMNS per group of runs, least regret first, and per choice that knows the table."""
     data, rows = read_routing(), []
     for name, runs in sorted(groups.items(), key=lambda one: np.mean([run.summary["regret"] for run in one[1]])):

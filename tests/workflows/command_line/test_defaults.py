@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
@@ -30,7 +31,7 @@ def test_help_says_every_default_that_depends_on_the_task_or_the_algorithm():
                 continue
             others = describe_default(name).split("; ")[1:]
             said = [text.split(": ") for text in others]
-            assert any(value_said == str(value) and {environment, algorithm} & set(names.split(", "))
+            assert any(value_said == str(value) and {environment, algorithm} & set(re.split(", | with ", names))
                        for names, value_said in said), (name, environment, algorithm)  # fmt: skip
     assert describe_default("agents") == "8; routing: 14"
     assert describe_default("ramp") == "30; shuttle, magic, routing, table.csv: 100"

@@ -18,7 +18,7 @@ from workflows.reporting.routing_figure import (
     measure_second_half,
     read_routing,
     reward_against_choices,
-    routing_rows,
+    compare_choices,
 )
 
 LABELS = ("alone", "global", "auto")
@@ -98,5 +98,5 @@ def test_the_figure_is_of_routing_only():
     figure = reward_against_choices(group(runs), "title", "")
     best = list_choices(read_routing(), 2)[-1].reward
     assert figure.axes[0].lines[0].get_ydata() == pytest.approx([best - 0.3] * 10)
-    cells = routing_rows(group(runs))
+    cells = compare_choices(group(runs))
     assert cells[0][:4] == ["one", "1", "6.0", "0.300"] and len(cells) == 5
