@@ -9,8 +9,8 @@ and leave out an agent with all of them.
 
 They fail where honest agents differ more than liars do: with tasks of their own, and on rewards that are mostly noise,
 as on routing, where an agent of flipped rewards is no worse explained than others. Before rewards are explained, in
-the first iterations, liars are believed. With 4 of 10 agents lying, an overweight W passes the certificate, and flipped
-rewards leave more than twice the regret (`fnbandit reproduce liars`).
+the first iterations, liars are believed: flipped rewards of 3 of 10 agents leave 2.7 times the regret on cosine (mean
+of 6 seeds, T = 60), where the sum leaves 6 times. With 4 of 10, an overweight W passes the certificate.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ EXCESS, EXCESS_OF_A_ROW = 3.0, 20.0
 """Largest error per row of an honest agent over the median of all: the first, plus the second over its rows"""
 NOTICED, NOTICED_OF_A_ROW = 0.1, 0.5
 """Smallest error per row that drops an agent, relative to the usual square of a reward, in the same form"""
+JUDGED_ROWS = 4
+"""Smallest number of rows with which an agent is dropped for its error: a first network of fewer rows is a poor one,
+which later training does not leave"""
 EXPLAINED = 0.3
 """Largest median error, relative to the usual square of a reward, with which agents are judged by their errors"""
 FOLDS = 4
@@ -153,6 +156,7 @@ class TrimmedStatistics(Certificate):
                 return torch.ones_like(chosen)
             limits = typical * (EXCESS + EXCESS_OF_A_ROW / claims.rows)
             chosen = errors <= limits.maximum((NOTICED + NOTICED_OF_A_ROW / claims.rows) * reference)
+            chosen |= claims.rows < JUDGED_ROWS
         return chosen
 
     def _cross_errors(self, claims: Claims, factors: Tensor, weights: Tensor, folds: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from fnbandit.config import Config
 from fnbandit.storage.records import RunRecord
 from workflows.reporting.canvas import Sheet, note, plain, style
 from workflows.reporting.curves import Total
-from workflows.reporting.grouping import describe_setting, effective_settings
+from workflows.reporting.grouping import describe_setting, effective
 
 OF_ATTACKS = ("attack", "byzantine_share", "attack_scale", "attack_arm")
 RULES = ("aggregation_statistics", "aggregation", "trim", "clipping_radius")
@@ -33,7 +35,8 @@ def regret_against_liars(runs: Sequence[RunRecord], title: str | None) -> Figure
     panels: dict[tuple[str, str], dict[str, dict[float, list[RunRecord]]]] = {}
     honest: dict[str, dict[str, list[RunRecord]]] = {}
     for run in runs:
-        config = effective_settings(run)
+        # With the fields that are newer than the run, so that runs of several versions share panels.
+        config = effective(dataclasses.asdict(Config.from_record(run.summary["config"])))
         rule = _describe(config, RULES)
         task = json.dumps({k: v for k, v in config.items() if k not in (*OF_ATTACKS, *RULES)}, sort_keys=True)
         if has_liars(run):
