@@ -139,6 +139,8 @@ class FieldTexts:
         texts = describe_fields(owner)
         lines = [inspect.cleandoc(self._doc), "", "Fields:"]
         for field in dataclasses.fields(owner):
-            lines += textwrap.wrap(f"{field.name} (default: {field.default!r}): {texts[field.name]}", 100, break_on_hyphens=False,
-                                   initial_indent="    ", subsequent_indent="        ")  # fmt: skip
+            text = f"{field.name} (default: {field.default!r}): {texts[field.name]}"
+            lines += textwrap.wrap(
+                text, 100, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False
+            )
         return "\n".join(lines)

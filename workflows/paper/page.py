@@ -52,7 +52,7 @@ from workflows.studies.experiments import EXPERIMENT_FOLDER
 PAPER = [f"fig{name}" for name in ("1a", "1b", "1c", "1d", "2a", "2b", "2c", "2d", "3a", "3b",
                                    "4a", "4b", "4c", "4d", "5", "6a", "6b")]  # fmt: skip
 OURS = [EXACT, "scaling", "exact-scaling", *COMMUNICATION, EXACT_COMMUNICATION, "sensitivity", "privacy", *AGENTS,
-        *(study.name for study in FURTHER_STUDIES)]  # fmt: skip
+        *CLOSE, *(study.name for study in FURTHER_STUDIES)]  # fmt: skip
 ABOUT = """\
 Written by `fnbandit reproduce --page` from the Parquet files in `results/`: regret per agent, mean ± standard error
 over seeds. *Published* are the final values of the authors' own result files, *published settings* are their

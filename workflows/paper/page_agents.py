@@ -15,7 +15,7 @@ from workflows.reporting.curves import Groups, Total, regret_curves
 from workflows.reporting.figures import Drawing
 from workflows.reporting.grouping import curve, group
 from workflows.reporting.markdown import format_measured, markdown_table, paragraph
-from workflows.reporting.routing_figure import ROUTING_COLUMNS, reward_against_choices, compare_choices
+from workflows.reporting.routing_figure import ROUTING_COLUMNS, compare_choices, reward_against_choices
 from workflows.studies.study import StudyPlan
 
 AGENTS = ("personal", "drift", "routing")

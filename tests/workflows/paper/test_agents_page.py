@@ -13,12 +13,12 @@ from workflows.paper import shipped
 from workflows.paper.page_agents import collect_shares, divide_regret, find_distance
 from workflows.reporting.grouping import group
 from workflows.reporting.routing_figure import (
+    compare_choices,
     count_dollars,
     list_choices,
     measure_second_half,
     read_routing,
     reward_against_choices,
-    compare_choices,
 )
 
 LABELS = ("alone", "global", "auto")

@@ -14,9 +14,9 @@ from workflows.paper.page_communication import LINKS, Link
 @pytest.mark.parametrize(
     "fields",
     [
-        {"trigger": "logdet", "threshold": 1.0},
+        {"trigger": "logdet", "threshold": 3.0},
         {"trigger": "period", "period": 7},
-        {"trigger": "logdet", "threshold": 1.0, "algorithm": "fn-exact", "federation": "exact"},
+        {"trigger": "logdet", "threshold": 3.0, "algorithm": "fn-exact", "federation": "exact"},
     ],
     ids=["asked for", "periodic", "several exchanges"],
 )

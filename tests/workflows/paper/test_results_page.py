@@ -121,8 +121,8 @@ def test_exact_federation_beside_pooled_data():
     """Regret 8 and 6 with one agent, 3 and 1 with four; pooled 4 and 2.5: ratios 7 / 4 and 2 / 2.5."""
 
     def runs(finals, agents, label, **fields):
-        return [record(np.full((1, agents), x), seed=i, label=f"{label}: N={agents}", environment="cosine", **fields)
-                for i, x in enumerate(finals)]  # fmt: skip
+        fields |= {"label": f"{label}: N={agents}", "environment": "cosine"}
+        return [record(np.full((1, agents), x), (1,), seed=i, **fields) for i, x in enumerate(finals)]
 
     sums = [*runs([8.0, 6.0], 1, "cosine D=5", trigger="logdet"), *runs([3.0, 1.0], 4, "cosine D=5", trigger="logdet")]
     pooled = [*runs([4.0, 4.0], 1, "cosine pooled"), *runs([2.0, 3.0], 4, "cosine pooled")]
@@ -198,7 +198,7 @@ def test_the_command_writes_the_page_and_its_pictures(tmp_path, monkeypatch, cap
     printed = capsys.readouterr().out
     page = (tmp_path / "RESULTS.md").read_text()
     pictures = ["agents", "communication", "communication-exact", "drift", "exact-budget", "exact-scaling", "fig1a",
-                "fig1d", "fig6a", "participation", "personal", "routing", "scaling", "sensitivity"]  # fmt: skip
+                "fig1d", "fig6a", "participation", "personal", "privacy", "routing", "scaling", "sensitivity"]  # fmt: skip
     assert sorted(path.stem for path in results.glob("*.png")) == pictures
     for name in pictures:
         assert f"(results/{name}.png)" in page and f"{name}.png" in printed
