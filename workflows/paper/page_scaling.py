@@ -26,8 +26,8 @@ The same tasks, trigger, D and T: averaged networks (tuned) and exact federation
 reach from the smallest to the largest D that was run.
 """
 EXACT_TEXT = """\
-Seeds: three up to N = 1,000, one for 3,000, two for 10,000 (D = 5 only). Powers of N as below. A round has several
-exchanges. Seconds are of the fastest seed.
+Powers of N as below; a curve has the number of seeds that the table says, from the smallest N to the largest. A round
+has several exchanges. Seconds are of the fastest seed.
 """
 POOLED_TEXT = """\
 Pooled is the same learner with a round in every iteration and all observations in every exchange: it sees all that
@@ -97,7 +97,8 @@ def write_exact_lines(runs: Sequence[RunRecord]) -> Iterator[str]:
     yield from paragraph(EXACT_TEXT)
     rows = []
     for (task, threshold), one in series.items():
-        row = [f"{task}, D = {threshold:g}", f"{min(one)} to {max(one):,}"]
+        seeds = " to ".join(map(str, sorted({len(members) for members in one.values()}, reverse=True)))
+        row = [f"{task}, D = {threshold:g}", f"{min(one)} to {max(one):,}", seeds]
         for name in ("regret", "rounds"):
             for part in (lambda n: n <= 100, lambda n: n >= 100):
                 row.append(f"{fit_slope(one, [name], part):+.2f}" if sum(map(part, one)) > 1 else "–")
@@ -106,7 +107,7 @@ def write_exact_lines(runs: Sequence[RunRecord]) -> Iterator[str]:
         rows.append(row)
     parts = ("to N = 100", "from N = 100")
     headings = [word for name in ("regret", "rounds") for word in (*(f"{name}, {part}" for part in parts), name)]
-    yield from markdown_table(["", "N", *headings, "exchanges at the largest N"], rows)
+    yield from markdown_table(["", "N", "seeds", *headings, "exchanges at the largest N"], rows)
     ends = [
         f"{task}, D = {threshold:g}: {number(_mean(one[max(one)], 'regret'))} at N = {max(one):,}, "
         f"{number(_mean(one[best], 'regret'))} at N = {best:,}"
