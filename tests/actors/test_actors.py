@@ -137,6 +137,13 @@ def pools(ray_cluster):
         pool.close()
 
 
+@pytest.fixture
+def free_cluster(ray_cluster, pools):
+    """The cluster without the actors that other tests share."""
+    for pool in pools.values():
+        pool.close()
+
+
 def check_layout(variant, layout, pool=None):
     config = config_of(variant)
     expected = simulate(config)
@@ -282,7 +289,7 @@ def waiting(pool, options, until):
     return thread, found
 
 
-def test_a_cluster_that_others_use_is_waited_for(ray_cluster, monkeypatch, caplog):
+def test_a_cluster_that_others_use_is_waited_for(free_cluster, monkeypatch, caplog):
     monkeypatch.setattr("actors.pool.FIRST_WORD", 1.0)
     others = placement_group([{"CPU": 7.5}])
     assert others.wait(20)
@@ -305,7 +312,7 @@ def test_a_cluster_that_others_use_is_waited_for(ray_cluster, monkeypatch, caplo
     assert {table["state"] for table in placement_group_table().values()} == {"REMOVED"}
 
 
-def test_whoever_waits_can_be_stopped(ray_cluster, monkeypatch, caplog):
+def test_whoever_waits_can_be_stopped(free_cluster, monkeypatch, caplog):
     """What does not fit on the nodes that are there waits for others to join."""
     monkeypatch.setattr("actors.pool.FIRST_WORD", 1.0)
     options = Options(agents_per_actor=1, cpus_per_actor=4)
